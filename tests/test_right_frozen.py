@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import argparse
 import array
+import builtins
 import collections
 import contextlib
+import contextvars
+import ctypes
+import datetime
+import decimal
 import enum
+import functools
 import io
 import itertools
 import operator
 import os
+import queue
 import random
 import re
+import sys
+import threading
 import time
 import types
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -122,7 +132,88 @@ SEEN = {
     "a global that a context manager sets": (of_deeper, lambda i: None),
     "an object that is an array": (lambda x: np.asarray(OUT.like) + x, lambda i: setattr(OUT.like, "value", np.full(4, i))),
 }
+SEEN |= {  # what a call reads through something that is no object, list or dict of the user's
+    "a weak reference": (lambda x: x * OUT.weak().k, lambda i: setattr(OUT.o, "k", i)),
+    "the array of an object that is weakly held": (lambda x: x * OUT.weak().v, lambda i: setattr(OUT.o, "v", np.full(4, i))),
+    "a dict of weak references": (lambda x: x * OUT.weakly["o"].k, lambda i: setattr(OUT.o, "k", i)),
+    "a set of weak references": (lambda x: x * sum(o.k for o in OUT.weak_set), lambda i: setattr(OUT.o, "k", i)),
+    "an attribute of the metaclass": (lambda x: x * Made.level, lambda i: setattr(Meta, "level", i)),
+    "a method of the metaclass": (lambda x: x * Made.of_class(), lambda i: setattr(Meta, "of_class", lambda cls: i)),
+    "an attribute of a function": (lambda x: x * helper.k, lambda i: setattr(helper, "k", i)),
+    "the name of a function": (lambda x: x * len(helper.__name__), lambda i: setattr(helper, "__name__", "n" * i)),
+    "the text of a function": (lambda x: x * len(helper.__doc__ or ""), lambda i: setattr(helper, "__doc__", "n" * i)),
+    "an attribute that a class gets": (lambda x: x * (2 if hasattr(OUT.o, "extra") else 3), lambda i: i == 2 and setattr(Base, "extra", 1)),
+    "a slot that is filled": (lambda x: x * getattr(OUT.slotted, "k", 5.0), lambda i: i == 2 and setattr(OUT.slotted, "k", 7.0)),
+    "a global that appears": (lambda x: guessed(x), lambda i: i == 2 and globals().__setitem__("appears", 9.0)),
+    "a global that hides a builtin": (lambda x: x * len([1, 2]), lambda i: i == 2 and globals().__setitem__("len", lambda each: 9)),
+    "a builtin of one's own": (lambda x: x * my_builtin,  # noqa: F821
+        lambda i: setattr(builtins, "my_builtin", i)),
+    "an attribute of a list": (lambda x: x * OUT.kinds[0].k, lambda i: setattr(OUT.kinds[0], "k", i)),
+    "an attribute of a float": (lambda x: x * OUT.kinds[1].k + OUT.kinds[1], lambda i: setattr(OUT.kinds[1], "k", i)),
+    "an attribute of an error": (lambda x: x * OUT.kinds[2].k * OUT.kinds[2].args[0], lambda i: setattr(OUT.kinds[2], "k", i)),
+    "the dict of a default": (lambda x: x * OUT.kinds[3]["q"], lambda i: setattr(OUT.kinds[3], "k", i)),
+    "the sign of a zero among many": (lambda x: x / OUT.many[3], lambda i: OUT.many.__setitem__(3, [0.0, -0.0][i % 2])),
+    "the type of a number among many": (lambda x: x.astype(int) * OUT.many[5], lambda i: OUT.many.__setitem__(5, [1, 1.0, True][i % 3])),
+    "the order of many": (lambda x: x * next(iter(OUT.ordered)), lambda i: OUT.ordered.update({i: OUT.ordered.pop(i)})),
+    "a view of a dict": (lambda x: x * sum(OUT.values), lambda i: OUT.numbers.update(a=i)),
+    "a number of C": (lambda x: x * OUT.c_double.value, lambda i: setattr(OUT.c_double, "value", i)),
+    "numbers of C": (lambda x: x * OUT.c_array[1], lambda i: OUT.c_array.__setitem__(1, i)),
+    "a record": (lambda x: x * OUT.record["a"], lambda i: OUT.record.__setitem__("a", i)),
+    "a library's list": (lambda x: x * len(sys.argv), lambda i: sys.argv.__setitem__(slice(None), ["a"] * i)),
+    "a function in a vectorized one": (lambda x: x * OUT.vectorized(1.0), lambda i: setattr(OUT, "factor", i)),
+    "a partial method": (lambda x: x * OUT.o.part(), lambda i: setattr(Base, "part", functools.partialmethod(Base.held, i))),
+    "a function by the type of its argument": (lambda x: x * by_type(3), lambda i: by_type.register(int, lambda k: i)),
+    "a cache that is asked again": (lambda x: x * cached(), lambda i: (setattr(OUT, "factor", i), i % 2 and cached.cache_clear())),
+    "an array in a cache": (lambda x: x * cached_array(4), lambda i: (setattr(OUT, "factor", i), i % 2 and cached_array.cache_clear())),
+    "an object of a library": (lambda x: x * (2 if OUT.event.is_set() else 3), lambda i: OUT.event.set() if i % 2 else OUT.event.clear()),
+    "a name in a format": (lambda x: x * float(OUT.text.format(OUT.o)), lambda i: setattr(OUT.o, "k", i)),
+    "an attribute in a match": (lambda x: matched(x), lambda i: setattr(OUT.o, "k", i)),
+}
 SCALED, PLUS = Base.scaled, lambda self, x: x + 5
+
+
+class Meta(type):
+    level = 1.0
+
+    def of_class(cls):
+        return 1.0
+
+
+class Made(metaclass=Meta):
+    pass
+
+
+class Slotted:
+    __slots__ = ("k",)
+
+
+@functools.singledispatch
+def by_type(k):
+    return 1.0
+
+
+@functools.lru_cache
+def cached():
+    return OUT.factor
+
+
+@functools.lru_cache
+def cached_array(n):
+    return np.full(n, OUT.factor)
+
+
+def guessed(x):
+    try:
+        return x * appears
+    except NameError:
+        return x
+
+
+def matched(x):
+    match OUT.o:
+        case Base(k=2.0):
+            return x
+    return x * 3
 CODE = helper.__code__
 
 
@@ -143,6 +234,13 @@ class Like(Field):
 
 
 def new_world():
+    for name in ("appears", "len"):
+        globals().pop(name, None)
+    if "extra" in vars(Base):
+        del Base.extra
+    builtins.my_builtin, Meta.level, helper.k, helper.__doc__, Meta.of_class = 1.0, 1.0, 1.0, None, lambda cls: 1.0
+    Base.held, Base.part = lambda self, k: k, functools.partialmethod(lambda self, k: k, 1.0)
+    cached.cache_clear(), cached_array.cache_clear(), by_type.register(int, lambda k: 1.0)
     Base.scaled, helper.__code__, defaulted.__defaults__, defaulted.__kwdefaults__ = SCALED, CODE, (1.0,), {"b": 2.0}
     if "scaled" in vars(Derived):
         del Derived.scaled
@@ -152,6 +250,11 @@ def new_world():
         o=o, d=Derived(), mode=Mode.SLOW, held=type("Held", (), {"__module__": __name__, "field": Field(2.0)})(), looked=Looked(),
         get=operator.attrgetter("k"), numbers=numbers, chained=collections.ChainMap({}, numbers), proxy=types.MappingProxyType(numbers),
         settings=Settings(a=1.0), plain=plain, buffer=bytearray(b"\1\2"), view=memoryview(plain),
+        weak=weakref.ref(o), text="{0.k}", weakly=weakref.WeakValueDictionary(o=o), weak_set=weakref.WeakSet([o]), slotted=Slotted(), factor=1.0,
+        kinds=[type("Kind", (kind,), {"__module__": __name__, "k": 1.0, "__missing__": lambda self, key: self.k})(*given)
+               for kind, given in ((list, ()), (float, (2.0,)), (ValueError, (2.0,)), (dict, ()))],
+        many=[1.0] * 40, ordered={i: 1.0 for i in range(40)}, values=numbers.values(), c_double=ctypes.c_double(1.0), event=threading.Event(),
+        c_array=(ctypes.c_double * 2)(1, 2), record=np.zeros(2, [("a", "f8")])[0], vectorized=np.vectorize(lambda k: k * OUT.factor),
         namespace=argparse.Namespace(rate=1.0), listed=listed, take=listed.__getitem__, ask=numbers.get, w=w, total=w.sum, few={o},
         keyed={o: 1}, v=np.ones((1, 3)), like=Like(np.ones(4)))
 
@@ -172,6 +275,30 @@ class Random(random.Random):
 
 NUMBERS = itertools.count(1)
 STEP, LISTED = NUMBERS.__next__, [1.0, 2.0]
+LEVEL, WAITING, SIMPLE = contextvars.ContextVar("level", default=1.0), queue.Queue(), queue.SimpleQueue()
+SIMPLE.put(1.0), WAITING.put(1.0)
+UFUNC = np.frompyfunc(lambda k: k * OUT.factor, 1, 1)
+
+
+class Day(datetime.date):
+    pass
+
+
+class Doubling:
+    def __init__(self):
+        self.w = np.ones(4)
+
+    @functools.cached_property
+    def doubled(self):
+        return self.w * 2
+
+
+class Log(list):
+    calls = 0
+
+
+LOG = Log()
+LOG.o = DOUBLING = Doubling()
 DRAW, SYSTEM, HANDLE = np.random.default_rng(0).random, random.SystemRandom(), io.StringIO("1")
 REFUSED = {
     "a bound method of a generator": (lambda x: x * OUT.draw(4), "OUT.draw().*Draw outside"),  # was a segmentation fault
@@ -189,10 +316,27 @@ REFUSED = {
     "a clock of the thread": (lambda x: x * time.thread_time(), r"time.thread_time\(\).*Ask outside"),
     "globals": (lambda x: x * globals()["depth"], r"globals\(\).*Write the name"),
     "eval": (lambda x: x * eval("depth"), r"eval\(\).*Write the name"),
-    "an error state": (lambda x: (np.seterr(all="ignore"), x)[1], "a change of np.seterr.*np.errstate"),
-    "a variable that is set": (lambda x: (os.environ.update(MINISITCH_HUNT="1"), x)[1], "a change of os.environ.*Set it outside"),
+    "an error state": (lambda x: (np.seterr(all="ignore"), x)[1], r"np.seterr\(\).*np.errstate"),
+    "a variable that is set": (lambda x: (os.environ.update(MINISITCH_HUNT="1"), x)[1], "os.environ.*Set it outside"),
     "an error that NumPy would raise": (lambda x: raising(x), r"np.errstate\(... 'raise'\).*np.isfinite"),
     "a counter that is a default": (lambda x: counting(x), "counts.*nothing there"),
+    "a counter of a list's class": (lambda x: (LOG.__setattr__("calls", LOG.calls + 1), x)[1], "LOG.calls.*nothing there"),
+    "a variable of the context": (lambda x: x * LEVEL.get(), r"ContextVar.get\(\).*Ask outside"),
+    "a queue": (lambda x: x * WAITING.get(), r"WAITING.queue\[0\].*nothing there"),
+    "a queue written in C": (lambda x: x * SIMPLE.get(), r"SimpleQueue.get\(\).*Ask outside"),
+    "the error state": (lambda x: x * len(np.geterr()), r"np.geterr\(\).*Ask outside"),
+    "how numbers are printed": (lambda x: x * np.get_printoptions()["precision"], r"get_printoptions\(\).*Ask outside"),
+    "how decimals are rounded": (lambda x: x * decimal.getcontext().prec, r"getcontext\(\).*Ask outside"),
+    "the number of the process": (lambda x: x * os.getpid(), r"os.getpid\(\).*Ask outside"),
+    "the thread": (lambda x: x * len(threading.current_thread().name), r"current_thread\(\).*Ask outside"),
+    "how deep calls may go": (lambda x: x * sys.getrecursionlimit(), r"getrecursionlimit\(\).*Ask outside"),
+    "the day, of a class of one's own": (lambda x: x * Day.today().day, r"Day.today\(\).*Ask outside"),
+    "all variables of the environment": (lambda x: x * len(os.environ), "os.environ.*Ask outside"),
+    "where an object lies": (lambda x: x * (id(OUT) % 7), r"id\(\) of an object outside.*is"),
+    "the hash of an object": (lambda x: x * (hash(LOG.o) % 7), r"hash\(\) of an object outside"),
+    "how often a cache was asked": (lambda x: x * cached.cache_info().hits, "cached.cache_info.*Ask outside"),
+    "a function in a ufunc": (lambda x: x * float(UFUNC(1.0)), r"<lambda>\(\), which the program calls through an object of a library"),
+    "what a cached property makes of arrays": (lambda x: x * DOUBLING.doubled, "DOUBLING.doubled.*nothing there"),
 }
 
 

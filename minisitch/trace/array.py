@@ -331,7 +331,7 @@ class TracedArray(NDArrayOperatorsMixin):
     def __mul__(self, other: Any) -> Any:
         if self.is_scalar and isinstance(other, list | tuple | str | bytes):  # a sequence, repeated
             return other * operator.index(self)
-        return np.multiply(self, other)
+        return super().__mul__(other)
 
     def __rmul__(self, other: Any) -> Any:
         return self * other if isinstance(other, list | tuple | str | bytes) else np.multiply(other, self)
@@ -340,7 +340,7 @@ class TracedArray(NDArrayOperatorsMixin):
         # an array's operator; np.power makes bools integers
         if type(exponent) is int and exponent == 2 and not self.is_scalar:
             return np.square(self)
-        return np.power(self, exponent)
+        return super().__pow__(exponent)
 
     def reshape(self, *shape, order="C", copy=None):
         return np.reshape(self, shape[0] if len(shape) == 1 else shape, order=order, copy=copy)

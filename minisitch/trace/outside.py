@@ -16,50 +16,62 @@ After:   TraceError: ... the program puts what it computed into w ...; self.w is
 
 from __future__ import annotations
 
+import _thread
 import datetime
 import dis
 import enum
 import functools
-import inspect
 import os
 import pickle
 import random
 import re
 import sys
-import threading
-import time
 import types
 import uuid
+import weakref
 import zlib
-from collections import ChainMap, OrderedDict, UserDict, UserList, defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from types import (
     BuiltinFunctionType,
     CellType,
     CodeType,
     FunctionType,
-    MappingProxyType,
     MethodType,
-    MethodWrapperType,
     ModuleType,
     SimpleNamespace,
 )
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from ..errors import TraceError
 from ..ops import SHORT
 from .array import OUTSIDE, OutsideStorage, TracedArray, strides_of
-from .recorder import current, refuse, user_file, user_line
+from .parts import (
+    BUFFERS,
+    CACHE,
+    OWNED,
+    SCALARS,
+    OutsidePart,
+    attributes,
+    changed_keys,
+    is_plain,
+    is_users,
+    owner_of,
+    parts,
+    put_back,
+    slots_of,
+    state,
+)
+from .recorder import ACTIVE, current, refuse, user_file, user_line
 from .refusals import called_by
 
-SCALARS = (bool, int, float, complex, str, bytes, types.NoneType, np.generic)
 MOST_MET = 20_000  # objects, lists and dicts
-HELD = {MethodType: ("__func__", "__self__"), functools.partial: ("func", "args", "keywords"), property: ("fget", "fset"),
-        functools.cached_property: ("func",), staticmethod: ("__func__",), classmethod: ("__func__",),
-        ChainMap: ("maps",), UserDict: ("data",), UserList: ("data",)}
-CACHE = type(functools.cache(len))
-GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
+GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, np.random.SeedSequence, random.Random)
+# objects written in C whose methods tell nothing that changes, or nothing that counts
+LOCKS = (type(_thread.allocate_lock()), type(_thread.RLock()), np.ufunc, np.dtype)
 OUTCOME = "the program runs once, so later calls would change nothing there"
 INSTEAD = "Pass it in as an argument, where arrays may be changed in place, and return what is new"
 AGAIN = "the program runs once, so the result would be the same at every call"
@@ -72,25 +84,24 @@ UNSEEN = "later calls would not see what changes there"
 
 # What asks for something that may be another at each call -> why not, what to write, and whether
 # only the user's own code is meant.
-ENVIRONMENT = type(os.environ).__getitem__.__code__
+ENVIRONMENT = {each.__code__ for each in vars(type(os.environ)).values() if isinstance(each, FunctionType)}
 ASKED: dict[Any, tuple[str, str, bool]] = {
-    **{each: (AGAIN, ASK, True) for each in vars(time).values()
-       if isinstance(each, BuiltinFunctionType) and each not in (time.sleep, time.mktime, time.strptime)},
-    **dict.fromkeys((datetime.datetime.now, datetime.datetime.utcnow, datetime.datetime.today, datetime.date.today, os.times),
-                    (AGAIN, ASK, True)),
+    **{getattr(datetime.datetime, name): (AGAIN, ASK, True) for name in ("now", "utcnow", "today")},
+    datetime.date.today: (AGAIN, ASK, True),
+    **{each.__code__: (AGAIN, ASK, True) for each in (np.geterr, np.geterrcall, np.getbufsize, np.get_printoptions)},
+    **{each.__code__: (OUTCOME, SETTING, True) for each in (np.seterr, np.seterrcall, np.setbufsize, np.set_printoptions)},
     **dict.fromkeys((os.urandom, random.random, random.getrandbits, uuid.uuid1.__code__, random.Random.seed.__code__),
                     (AGAIN, DRAWN, False)),
-    **dict.fromkeys((open, input, os.open, os.stat, os.listdir, os.scandir, os.getcwd, ENVIRONMENT),
-                    (AGAIN, ASK, False)),
+    **dict.fromkeys((open, input, os.open, os.stat, os.listdir, os.scandir, os.getcwd, *ENVIRONMENT), (AGAIN, ASK, False)),
+    **{getattr(type(os.environ), name).__code__: (OUTCOME, SETTING, False) for name in ("__setitem__", "__delitem__")},
     **dict.fromkeys((globals, eval, exec), (UNSEEN, "Write the name, or the expression, itself", True)),
 }
-# settings of the whole process: name, how to get and set them
-SETTINGS: list[tuple[str, Callable[[], Any], Callable[[Any], Any]]] = [
-    ("np.seterr", np.geterr, lambda was: np.seterr(**was)),
-    ("np.set_printoptions", np.get_printoptions, lambda was: np.set_printoptions(**was)),
-    ("os.environ", os.environ.copy, lambda was: os.environ.update(was) or [os.environ.pop(key) for key in {*os.environ} - {*was}])]
+# modules whose functions tell of the clock, the process or a setting, and those of them that do not
+TELLING = {"time", "posix", "nt", "sys", "gc", "_locale", "resource", "decimal", "threading", "locale", "platform", "tempfile"}
+SILENT = {"sleep", "mktime", "strptime", "fspath", "intern", "exc_info", "exit", "get_ident", "RLock"}
 # modules that read files, but not for the program
 MACHINERY = ("importlib", "linecache", "tokenize", "warnings")
+TRACER = __name__.rpartition(".")[0]
 OURS = tuple(f"{__name__.partition('.')[0]}.{room}" for room in ("runtime", "explain", "lower", "strategies", "errors"))
 CHANGES = set("append extend insert pop remove clear sort reverse update setdefault popitem add discard appendleft extendleft "
               "popleft rotate STORE_SUBSCR STORE_SLICE DELETE_SUBSCR".split())
@@ -98,178 +109,6 @@ CHANGES = set("append extend insert pop remove clear sort reverse update setdefa
 
 # what was seen, the reason, the remedy, the user's line
 OutsideRefusal = tuple[str, str, str, tuple[str, str]]
-
-
-class OutsidePart(NamedTuple):
-    """A value that another object holds, as ``holder[key]`` or ``holder.key``."""
-
-    holder: Any
-    is_item: bool
-    key: Any
-    value: Any
-    name: str = ""
-
-    def called(self, holder: str) -> str:
-        """How the program refers to it, given the holder's name."""
-        return self.name or (f"{holder}[{self.key!r}]" if self.is_item else f"{holder}.{self.key}".removeprefix("."))
-
-
-def parts(value: Any) -> Iterator[OutsidePart]:
-    """The values that a value holds, as a program reads them.
-
-    Numbers, text and arrays hold none, and an object or module of a library only numbers and text.
-    """
-    if isinstance(value, dict | MappingProxyType):
-        yield from (OutsidePart(value, True, key, each) for key, each in [*value.items()])
-        yield from _elements(value)
-    elif isinstance(value, set | frozenset):
-        yield from _elements(value)
-    elif isinstance(value, list | tuple | deque):
-        yield from (OutsidePart(value, True, i, each) for i, each in enumerate([*value]))
-    elif isinstance(value, FunctionType):
-        yield from _of_function(value) if user_file(value.__code__.co_filename) else _wrapped_by(value)
-    elif type(value) in HELD:
-        names = {"__self__": "self"}
-        yield from (OutsidePart(value, False, key, getattr(value, key), names.get(key, "")) for key in HELD[type(value)])
-    elif (owner := owner_of(value)) is not None:
-        yield OutsidePart(value, False, "__self__", owner)
-    elif isinstance(value, ModuleType | type):
-        if is_users(value):
-            yield from (OutsidePart(value, False, key, each) for key, each in [*vars(value).items()]
-                        if not key.startswith("__") or callable(each))
-            yield from [OutsidePart(value, False, "__bases__", value.__bases__)] if isinstance(value, type) else ()
-    elif not isinstance(value, np.ndarray):
-        if is_users(type(value)):
-            yield from (OutsidePart(value, False, key, each) for key, each in attributes(value).items())
-            yield OutsidePart(value, False, "__class__", type(value))
-        else:
-            yield from (OutsidePart(value, False, key, each) for key, each in [*getattr(value, "__dict__", {}).items()]
-                        if isinstance(each, SCALARS))
-        # a cache, a jitted function
-        if isinstance(inspect.getattr_static(value, "__wrapped__", None), FunctionType | MethodType):
-            yield OutsidePart(value, False, "__wrapped__", value.__wrapped__)
-
-
-def _elements(values: Iterable[Any]) -> Iterator[OutsidePart]:
-    """The objects in a set, or among the keys of a dict. They stay the same: another is another set."""
-    return (OutsidePart(CellType(each), False, "cell_contents", each) for each in [*values] if is_users(type(each)))
-
-
-def _wrapped_by(fn: FunctionType) -> Iterator[OutsidePart]:
-    """The user's functions that a library's decorator has put into its own."""
-    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
-        if cell != CellType() and is_users_function(cell.cell_contents):
-            yield OutsidePart(cell, False, "cell_contents", cell.cell_contents, name)
-
-
-def is_users_function(value: object) -> bool:
-    """Whether a value is a function that the user has written."""
-    return isinstance(value, FunctionType) and bool(user_file(value.__code__.co_filename))
-
-
-def _of_function(fn: FunctionType) -> Iterator[OutsidePart]:
-    """The globals that a function names, its closure, its defaults and its attributes.
-
-    An empty cell of the closure is left out.
-    """
-    known = fn.__globals__
-    yield from (OutsidePart(known, True, name, known[name], name) for name in _names(fn.__code__) if name in known)
-    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
-        if cell != CellType():
-            yield OutsidePart(cell, False, "cell_contents", cell.cell_contents, name)
-    defaults, named = fn.__defaults__ or (), fn.__kwdefaults__ or {}
-    first = fn.__code__.co_argcount - len(defaults)
-    yield from (OutsidePart(defaults, True, i, each, fn.__code__.co_varnames[first + i]) for i, each in enumerate(defaults))
-    yield from (OutsidePart(named, True, name, each, name) for name, each in named.items())
-    yield from (OutsidePart(fn, False, name, getattr(fn, name)) for name in ("__defaults__", "__kwdefaults__") if getattr(fn, name))
-    yield from (OutsidePart(fn, False, key, each) for key, each in vars(fn).items())
-
-
-def _names(code: CodeType) -> dict[str, None]:
-    """The names in a function and in the functions defined inside it, in order."""
-    inner = (name for each in code.co_consts if isinstance(each, CodeType) for name in _names(each))
-    return dict.fromkeys([*code.co_names, *inner])
-
-
-def owner_of(value: object) -> Any:
-    """The object of a bound method that is written in C. None for anything else."""
-    if not isinstance(value, BuiltinFunctionType | MethodWrapperType | MethodType) or isinstance(value.__self__, ModuleType | type):
-        return None
-    return None if isinstance(getattr(value, "__func__", None), FunctionType) else value.__self__
-
-
-def is_users(kind: type | ModuleType) -> bool:
-    """Whether a class or module is one of the user's."""
-    if isinstance(kind, type) and issubclass(kind, threading.local):  # its attributes are another thread's
-        return False
-    if kind is SimpleNamespace or (kind.__module__ if isinstance(kind, type) else kind.__name__) == "__main__":
-        return True
-    module = sys.modules.get(kind.__module__) if isinstance(kind, type) else kind
-    if isinstance(module, ModuleType) and module.__spec__ is None:  # made by hand
-        return True
-    return bool(user_file(getattr(module, "__file__", None) or ""))
-
-
-def attributes(value: object) -> dict[str, Any]:
-    """The attributes of a user's object, also those in ``__slots__``."""
-    found = dict(vars(value)) if hasattr(value, "__dict__") else {}
-    for name, slot in _slots(type(value)).items():
-        if hasattr(value, name):
-            found[name] = slot.__get__(value)
-    return found
-
-
-def _slots(kind: type) -> dict[str, Any]:
-    return {name: each for base in kind.__mro__ for name, each in vars(base).items() if isinstance(each, types.MemberDescriptorType)
-            and is_users(base) and not name.startswith("__")}
-
-
-def state(value: Any) -> dict[Any, Any] | None:
-    """The part of a value that can change. None if nothing can."""
-    if isinstance(value, CellType):
-        return {"": value.cell_contents}
-    if isinstance(value, dict | set):
-        return dict(value) if isinstance(value, dict) else dict.fromkeys(value)
-    if isinstance(value, list | deque):
-        return dict(enumerate(value))
-    if isinstance(value, type | ModuleType):
-        return {key: each for key, each in vars(value).items() if key != "__warningregistry__"} if is_users(value) else None
-    if isinstance(value, FunctionType):
-        return dict(vars(value))
-    return attributes(value) if is_users(type(value)) and not isinstance(value, tuple) else None
-
-
-def put_back(value: Any, was: dict[Any, Any], now: dict[Any, Any]) -> None:
-    """Give a value its former state."""
-    if isinstance(value, CellType):
-        value.cell_contents = was[""]
-    elif isinstance(value, dict):
-        value.clear()
-        value.update(was)
-    elif isinstance(value, set | list | deque):
-        value.clear()
-        value.update(was) if isinstance(value, set) else value.extend(was.values())
-    else:
-        kind = type if isinstance(value, type) else object
-        remove, store = kind.__delattr__, kind.__setattr__
-        for key in now.keys() - was.keys():
-            remove(value, key)
-        for key, each in was.items():
-            if now.get(key, now) is not each:
-                store(value, key, each)
-
-
-def _changed(value: Any, was: dict[Any, Any], now: dict[Any, Any]) -> list[Any]:
-    """The keys that are new, gone or changed, but not those of ``functools.cached_property``."""
-    cached = [key for key in now if key not in was and isinstance(key, str)
-              and isinstance(inspect.getattr_static(type(value), key, None), functools.cached_property)]
-    new = [key for key in now if key not in was and key not in (*cached, "__warningregistry__")]
-    return new + [key for key, each in was.items() if not same(now.get(key, now), each)]
-
-
-def same(now: object, was: object) -> bool:
-    """Whether it is the same object, or an equal number or text of the same type."""
-    return now is was or (type(now) is type(was) and isinstance(now, SCALARS) and repr(now) == repr(was))
 
 
 def _depth(array: np.ndarray) -> int:
@@ -309,9 +148,9 @@ class Outside:
         self._locked: list[np.ndarray] = []
         self._summed: list[tuple[str, np.ndarray, int]] = []
         self._watching = False
-        self._settings: list[tuple[str, Any, Callable[[], Any], Callable[[Any], Any]]] = []
-        self._set: OutsideRefusal | None = None  # the first setting that the program changed
-        self.asked: OutsideRefusal | None = None  # the first draw, look at a clock, file read
+        # the caches that were asked, with arguments and results
+        self.cached: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
+        self._refusal: TraceError | None = None  # of the first draw, look at a clock, file read
         self._meet(roots)
         self._leads = self._leading()
 
@@ -328,7 +167,7 @@ class Outside:
                              "each call would look at all of them", INSTEAD, current().begins)
             self.met[id(value)] = value, name
             for part in parts(value):
-                if isinstance(part.value, SCALARS):
+                if is_plain(part.value):
                     continue
                 self._holders[id(part.value)].append(id(value))
                 pending.append((part.called(name), part.value))
@@ -361,11 +200,10 @@ class Outside:
         for value, name in self.met.values():
             if isinstance(value, np.ndarray):
                 self._lock(value, name)
-            elif (was := state(value)) is not None:
-                self._before.append((name, value, was))
+            self.keep(name, value)
         if sys.getprofile() is None:
             self._watching = True
-            sys.setprofile(self._watch)
+            self.watch()
         else:  # a profiler is running: count all that could run as run
             self.executed.update({value.__code__: None for value, _ in self.met.values() if isinstance(value, FunctionType)})
 
@@ -379,11 +217,10 @@ class Outside:
                 known.append((name, value.getstate, value.setstate))
             elif isinstance(value, np.random.RandomState):
                 known.append((name, value.get_state, value.set_state))
-            elif isinstance(value, GENERATORS):
+            elif isinstance(value, GENERATORS) and not isinstance(value, np.random.SeedSequence):
                 bits = getattr(value, "bit_generator", value)
                 known.append((name, functools.partial(getattr, bits, "state"), functools.partial(setattr, bits, "state")))
         self._states = [((f"random numbers from {name}", AGAIN, DRAWN), get(), get, give) for name, get, give in known]
-        self._settings = [(name, get(), get, give) for name, get, give in SETTINGS]
 
     def _lock(self, array: np.ndarray, name: str) -> None:
         chain: list[np.ndarray] = []
@@ -404,37 +241,53 @@ class Outside:
 
     # ------------------------------------------------------------ while it runs
     def _watch(self, frame: types.FrameType, event: str, called: Any) -> None:
-        """Record what code runs, and who asks for the time or for random numbers."""
+        """Record what code runs. Refuse what asks for the time, for random numbers, for files ..."""
         if event == "call":
             self.executed[frame.f_code] = None
-            called = frame.f_code
+            called, asks = frame.f_code, frame.f_back
         elif event != "c_call":
             return
+        else:
+            asks = frame
         if called is random.Random.seed.__code__ and frame.f_locals.get("a") is not None:
             return
-        if called in ASKED and not self.asked:
-            reason, remedy, directly = ASKED[called]
-            asks = frame.f_back if event == "call" else frame
-            while asks is not None and not user_file(asks.f_code.co_filename):
-                name = asks.f_globals.get("__name__", "")
-                if directly or name.partition(".")[0].strip("_") in MACHINERY or name.startswith(OURS):
-                    return
-                asks = asks.f_back
-            if asks is not None:
-                name = called_by(asks)[0] or getattr(called, "__qualname__", frame.f_code.co_name)
-                self.asked = "os.environ" if called is ENVIRONMENT else f"{name}()", reason, remedy, user_line()
+        found = self._asks(called, frame)
+        while found and asks is not None and not user_file(asks.f_code.co_filename):
+            name = asks.f_globals.get("__name__", "")
+            stand_in = event == "call" and name.startswith(TRACER)  # of a function of NumPy
+            if (found[2] and not stand_in) or name.partition(".")[0].strip("_") in MACHINERY or name.startswith(OURS):
+                return
+            asks = asks.f_back
+        if found and asks is not None:
+            name = called_by(asks)[0] or getattr(called, "__qualname__", frame.f_code.co_name)
+            self._refusal = refuse("os.environ" if called in ENVIRONMENT else f"{name}()", *found[:2], user_line())
+            raise self._refusal
+
+    def _asks(self, called: Any, frame: types.FrameType) -> tuple[str, str, bool] | None:
+        """What ``ASKED`` says of a function, or of the class's that a subclass's method is."""
+        if isinstance(called, CodeType):
+            told = called.co_qualname == called.co_name and frame.f_globals.get("__name__")
+            return ASKED.get(called) or ((AGAIN, ASK, True) if told in TELLING and called.co_name not in SILENT else None)
+        owner = getattr(called, "__self__", None)
+        if isinstance(owner, type):
+            return next((ASKED[each] for base in owner.__mro__ if (each := getattr(base, called.__name__, None)).__hash__
+                         and each in ASKED), None)
+        if id(owner) in self.met and not isinstance(owner, (*SCALARS, *OWNED, *LOCKS, *BUFFERS, type, ModuleType, weakref.ref)):
+            changes = isinstance(owner, ContextVar) or type(owner).__hash__ is object.__hash__
+            return (AGAIN, ASK, True) if changes and not is_users(type(owner)) else None
+        if isinstance(owner, ModuleType) and owner.__name__ in TELLING and called.__name__ not in SILENT:
+            return ASKED.get(called, (AGAIN, ASK, True))
+        return ASKED.get(called) if isinstance(called, BuiltinFunctionType) else None
+
+    def watch(self) -> None:
+        """Go on recording."""
+        if self._watching:
+            sys.setprofile(self._watch)
 
     def stop_watching(self) -> None:
-        """Stop recording, and set back the settings of the process.
-
-        To be called in the thread that runs the program: NumPy's error state is the thread's.
-        """
+        """Stop recording."""
         if self._watching:
             sys.setprofile(None)
-        for name, was, get, give in self._settings:
-            if was != get():
-                self._set = self._set or (f"a change of {name}", OUTCOME, SETTING, self.line_of(re.findall(r"\w+", name)))
-                give(was)
 
     def seen(self, value: Any) -> Any:
         """What the program sees in place of a value from outside.
@@ -445,8 +298,9 @@ class Outside:
         made: Any
         if key in self._seen:
             return self._seen[key]
-        if isinstance(value, CACHE):  # the cache would run the function once
-            value = value.__wrapped__
+        if isinstance(value, CACHE):
+            made = self._seen[key] = _Cached(value, self)
+            return made
         if isinstance(value, FunctionType):
             made = self.rebinder.function(value)
             self._originals[id(made)] = value
@@ -511,7 +365,7 @@ class Outside:
             made = self._seen[key] = SimpleNamespace() if kind is SimpleNamespace else object.__new__(kind)
         except TypeError:  # a subclass of a class written in C
             return value
-        slots = _slots(kind)
+        slots = slots_of(kind)
         if hasattr(value, "__dict__"):
             for base in reversed(kind.__mro__):
                 if is_users(base):
@@ -532,6 +386,10 @@ class Outside:
         data = [each for name, each in vars(kind).items() if not name.startswith("__")]
         return not any(callable(each) or hasattr(each, "__get__") for each in data) and not any(
             type(value) is kind for value, _ in self.met.values())
+
+    def is_outside(self, value: Any) -> bool:
+        """Whether the program has a value from outside, or sees it in place of one."""
+        return id(value) in self._originals or id(value) in self.met
 
     def original(self, value: Any) -> Any:
         """The outside value for one that the program sees."""
@@ -555,7 +413,7 @@ class Outside:
 
     def keep(self, name: str, made: Any) -> None:
         """Record the state of a copy that the program sees, since it may change it."""
-        self._before.append((name, made, state(made) or {}))
+        self._before.append((name, made, state(made)))
 
     # ------------------------------------------------------------ afterwards
     def reopen(self) -> OutsideRefusal | None:
@@ -563,14 +421,14 @@ class Outside:
 
         To be called in any case, also after an error.
         """
-        for array in sorted(self._locked, key=_depth):  # a view only after its base
-            array.flags.writeable = True
+        for each in sorted(self._locked, key=_depth):  # a view only after its base
+            each.flags.writeable = True
         self._locked.clear()
-        found = self._set
+        found = None
         for name, value, was in self._before:
-            now = state(value) or {}
-            if changed := _changed(value, was, now):
-                found = found or self._told(name, value, changed[0])
+            now = state(value)
+            if changed := changed_keys(value, was, now):
+                found = found or self._told(name, value, *changed[0])
                 put_back(value, was, now)
         for refusal, was, get, give in self._states:
             if pickle.dumps(was) != pickle.dumps(get()):
@@ -582,8 +440,8 @@ class Outside:
         self._before.clear()
         return found
 
-    def _told(self, name: str, value: Any, key: Any) -> OutsideRefusal:
-        is_item = isinstance(value, dict | list | deque | set) and bool(name)
+    def _told(self, name: str, value: Any, is_item: bool, key: Any) -> OutsideRefusal:
+        is_item = is_item and bool(name)
         called = name if isinstance(value, set | CellType) else OutsidePart(value, is_item, key, None).called(name)
         words = re.findall(r"[^\W\d]\w*", name)[::-1] if is_item else [str(key or name)]
         return f"{OUTSIDE} {called}, outside of it", OUTCOME, INSTEAD, self.line_of(words)
@@ -608,9 +466,48 @@ class Outside:
         return found
 
     def require_unasked(self) -> None:
-        """Raise the refusal of what is another at each call: random numbers, a clock, a file."""
-        if self.asked:
-            raise refuse(*self.asked)
+        """Raise the refusal of what is another at each call, if the program has caught it."""
+        if self._refusal:
+            raise self._refusal
+
+    def add(self, name: str, value: Any) -> Any:
+        """What the program sees in place of a value that is found outside while it runs."""
+        met = len(self.met)
+        self._meet([(name, value)])
+        self._leads = self._leading()
+        for each, called in [*self.met.values()][met:]:
+            if isinstance(each, np.ndarray):
+                self._lock(each, called)
+            self.keep(called, each)
+        return self.seen(value)
+
+
+class _Cached:
+    """A cache from outside (``functools.lru_cache``). Each call asks it again, with the same arguments."""
+
+    def __init__(self, cache: Any, outside: Outside) -> None:
+        self.__dict__.update(_cache=cache, _outside=outside)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        cache, outside = self._cache, self._outside
+        args, kwargs = (*map(outside.original, args),), {key: outside.original(each) for key, each in kwargs.items()}
+        hash((args, *kwargs.values()))  # a traced array has none
+        before = ACTIVE.get()
+        try:  # what it does is no part of the program
+            outside.stop_watching()
+            ACTIVE.set(None)
+            result = cache(*args, **kwargs)
+        finally:
+            ACTIVE.set(before)
+        outside.cached.append((cache, args, kwargs, result))
+        made = outside.add(f"{cache.__name__}()", result)
+        outside.watch()
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__wrapped__":
+            return self._outside.seen(self._cache.__wrapped__)
+        raise refuse(f"{self._cache.__name__}.{name}", AGAIN, ASK)
 
 
 class _Refusing:

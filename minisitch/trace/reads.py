@@ -24,36 +24,41 @@ its name is in the code that ran.
 
 from __future__ import annotations
 
+import builtins
+import dis
 import hashlib
 import linecache
+import marshal
 import math
 import weakref
-from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from enum import Enum
+from functools import partialmethod, singledispatchmethod
 from inspect import getattr_static
 from operator import attrgetter, methodcaller
-from types import CellType, FunctionType, MappingProxyType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from ..errors import MinisitchError
 from ..graph import identifier
-from .outside import HELD, SCALARS, Outside, OutsidePart, attributes, is_users, parts, same
+from .outside import AGAIN, INSTEAD, UNSEEN, Outside
+from .parts import CALLED, HELD, SCALARS, OutsidePart, attributes, is_plain, is_users, is_users_function, parts, same
 from .recorder import SMALL, Recorder, current, refuse, user_file
 
 # raised by reading what is no longer there
 GONE = (AttributeError, KeyError, IndexError, TypeError, ValueError, ReferenceError)
 # Code with these may read attributes of any name.
-DYNAMIC = {"getattr", "vars", "__dict__", "__getattribute__", "asdict", "fields", "astuple", "attrgetter"}
+DESCRIPTORS = (partialmethod, singledispatchmethod)  # their functions are not the class's own
+DYNAMIC = {"getattr", "vars", "dir", "__dict__", "__getattribute__", "__getstate__", "asdict", "fields", "astuple", "attrgetter",
+           "getmembers", "format", "format_map"}
 CONTAINERS = (dict, list, tuple, deque, MappingProxyType)
-BUFFERS = (bytearray, memoryview, array)
 ASKING = {"hasattr", "AttributeError", *DYNAMIC}  # code with these notices a new attribute
 FEW = 32  # numbers of a list or dict that are compared one by one
+NAMES = {"__name__", "__qualname__", "__doc__", "__module__"}  # what functions and classes tell of themselves
 
 
 class Stale(MinisitchError):
@@ -78,9 +83,32 @@ def _like(found: Any, was: np.ndarray) -> None:
         raise Stale(f"an array of {getattr(found, 'shape', type(found))} is where one of {was.shape} was")
 
 
+def _content(value: Any) -> bytes | None:
+    """The content of many numbers or texts, or of a buffer. None for anything else."""
+    if isinstance(value, CONTAINERS):
+        return marshal.dumps([*value.items()] if isinstance(value, dict) else [*value], 2)
+    try:
+        return memoryview(value).tobytes()
+    except (TypeError, ValueError):
+        return None
+
+
 def _same(found: object, was: object) -> None:
     if not same(found, was):
         raise Stale(f"{found!r} is where {was!r} was")
+
+
+def _texts(constants: Iterable[Any]) -> set[str]:
+    """The words in a function's constants: ``getattr`` and ``match`` read attributes by such."""
+    found: set[str] = set()
+    for each in constants:
+        found |= set(each.split(".")) if isinstance(each, str) else _texts(each) if isinstance(each, tuple) else set()
+    return found
+
+
+def codes(code: CodeType) -> set[CodeType]:
+    """The code of a function and of the functions inside it."""
+    return {code}.union(*(codes(each) for each in code.co_consts if isinstance(each, CodeType)))
 
 
 def attribute(holder: str, key: str) -> str:
@@ -93,15 +121,18 @@ class ReadsWriter:
 
     def __init__(self, captured: Mapping[int, np.ndarray], outside: Outside) -> None:
         self.lines: list[str] = []
-        self.names: dict[str, Any] = {"Stale": Stale, "like": _like, "same": _same, "GONE": GONE, "math": math}
+        self.names: dict[str, Any] = {"Stale": Stale, "like": _like, "same": _same, "content": _content, "attributes": attributes,
+                                      "builtins": builtins, "GONE": GONE, "math": math}
         self.arrays: dict[int, str] = {}  # id -> name of each captured array, once it is found
         self._captured, self._copied = captured, outside.copies
         self._executed = {code for code in outside.executed if user_file(code.co_filename)}
         self._viewed = {id(array.base) for array in captured.values()}
-        self._words = {name for code in self._executed for name in code.co_names}
+        self._words = {name for code in self._executed for name in (*code.co_names, *_texts(code.co_consts))}
+        self._any_words = {name for code in outside.executed for name in code.co_names}  # also those of libraries' code
         self._words.update(word for value, _ in outside.met.values() if isinstance(value, attrgetter | methodcaller)
                            for each in value.__reduce__()[1] if isinstance(each, str) for word in each.split("."))
         self._seen: dict[int, str] = {}  # id of a visited value -> its name
+        self._visited: set[CodeType] = set()  # of functions, with those inside them
         self._roots: set[int] = set()  # the function of the method that is traced: it stays the same
 
     def bind(self, name: str, value: Any) -> str:
@@ -114,32 +145,69 @@ class ReadsWriter:
     def visit(self, name: str, value: Any) -> None:
         """Write lines for everything a value holds that the program may have read."""
         self._seen[id(value)] = name
+        ran = True
         if isinstance(value, FunctionType) and user_file(value.__code__.co_filename):
-            if value.__code__ not in self._executed:
-                return
-            self.lines.append(f"if {name}.__code__ is not {self.bind('code', value.__code__)}: raise Stale")
-            for held in filter(None, (value.__defaults__, value.__kwdefaults__)):
-                kind = "__defaults__" if type(held) is tuple else "__kwdefaults__"
-                self.lines.append(f"if {name}.{kind} is not {self.bind('defaults', held)}: raise Stale")
+            ran = value.__code__ in self._executed
+            self._visit_code(name, value) if ran else None
         if isinstance(value, CONTAINERS) and not isinstance(value, MappingProxyType) and len(value) > FEW:
             elements = value.values() if isinstance(value, dict) else value
-            if all(isinstance(each, SCALARS) for each in elements):
-                self.lines.append(f"if {name} != {self.bind('c', copy(value))}: raise Stale")
+            if all(map(is_plain, elements)):
+                self.lines.append(f"if content({name}) != {self.bind('c', _content(value))}: raise Stale")
                 return
-        # a library's class may read attributes of any name
-        foreign = is_users(type(value)) and not all(map(is_users, type(value).__mro__[:-1]))
+        of = value if isinstance(value, FunctionType | type) else type(value)
+        named = NAMES & self._words if is_users_function(of) or (isinstance(of, type) and is_users(of)) else ()
+        for key in sorted(named):
+            self._look(f"{name if of is value else f'{name}.__class__'}.{key}", getattr(of, key))
         for part in parts(value):
             if part.key == "__class__" and not part.is_item:
                 self._visit_class(name, value)
             elif isinstance(value, type) and hasattr(part.value, "__get__"):
                 self._visit_functions(value, part.key, part.value)
                 self._look_at_descriptor(value, part.key, part.value)
-            elif part.is_item or isinstance(part.holder, CellType) or type(value) in HELD or part.key in self._words or (
-                        part.key in ("__self__", "__wrapped__") or foreign or DYNAMIC & self._words):
+            elif (ran or part.holder is value) and self._may_read(value, part):
                 # the program sees the class itself
                 if isinstance(value, type) and id(value) not in self._copied:
                     self._look_at_content(self._expression(name, value, part), part.value)
                 self._look(self._expression(name, value, part), part.value)
+        if isinstance(value, type):
+            self._count_names(value)
+
+    def _visit_code(self, name: str, fn: FunctionType) -> None:
+        """Check that a function is as it was, and that no global has come between it and a builtin."""
+        self.lines.append(f"if {name}.__code__ is not {self.bind('code', fn.__code__)}: raise Stale")
+        self._visited |= codes(fn.__code__)
+        for held in filter(None, (fn.__defaults__, fn.__kwdefaults__)):
+            kind = "__defaults__" if type(held) is tuple else "__kwdefaults__"
+            self.lines.append(f"if {name}.{kind} is not {self.bind('defaults', held)}: raise Stale")
+        read = {each.argval for code in codes(fn.__code__) for each in dis.get_instructions(code)
+                if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+        for missing in sorted(read - fn.__globals__.keys()):
+            self.lines.append(f"if {missing!r} in {self.bind('globals', fn.__globals__)}: raise Stale")
+            value = vars(builtins).get(missing, self)
+            if value is self:
+                self.lines.append(f"if hasattr(builtins, {missing!r}): raise Stale")
+            elif not isinstance(value, type | BuiltinFunctionType):
+                self._look(f"builtins.{missing}", value)
+
+    def _may_read(self, value: Any, part: OutsidePart) -> bool:
+        """Whether the program may have read this part of a value."""
+        if part.is_item or isinstance(part.holder, CellType) or type(value) in HELD or part.key in self._words:
+            return True
+        if isinstance(value, type | ModuleType | FunctionType) or is_users(type(value)):
+            # a library's class may read attributes of any name
+            return bool(DYNAMIC & self._words) or (is_users(type(value)) and not all(map(is_users, type(value).__mro__[:-1])))
+        return part.key in self._any_words or part.key in ("__self__", "__wrapped__", CALLED)
+
+    def _count_names(self, kind: type) -> None:
+        """Check that a class has no new attributes, if the program would notice."""
+        for base in filter(is_users, kind.__mro__ if ASKING & self._words else ()):
+            self.lines.append(f"if len({self.bind(base.__name__, base)}.__dict__) != {len(vars(base))}: raise Stale")
+
+    def require_visited(self) -> None:
+        """Raise TraceError if a function ran that no call would look at: a library's object holds it."""
+        for code in [each for each in self._executed - self._visited if each.co_filename != "<string>"]:
+            raise refuse(f"{code.co_name}(), which the program calls through an object of a library", UNSEEN,
+                         "Call the function itself", (f"{user_file(code.co_filename)}:{code.co_firstlineno}", code.co_name))
 
     def visit_weakly(self, value: Any) -> None:
         """Visit the object of a bound method, without keeping the object alive."""
@@ -157,20 +225,22 @@ class ReadsWriter:
     def _expression(self, name: str, value: Any, part: OutsidePart) -> str:
         holder = name
         if part.holder is not value:
-            holder = self.bind("cell" if isinstance(part.holder, CellType) else "globals", part.holder)
+            kind = "cell" if isinstance(part.holder, CellType) else getattr(part.holder, "__name__", "globals")
+            holder = self.bind(kind, part.holder)
         if not part.is_item:
-            return attribute(holder, part.key)
+            return f"{holder}()" if part.key == CALLED else attribute(holder, part.key)
         plain = type(part.key) in (int, str) or part.key is None
         return f"{holder}[{repr(part.key) if plain else self.bind('key', part.key)}]"
 
     def _visit_class(self, name: str, value: Any) -> None:
         """Visit the functions of its class that have run, and attributes it has from its class."""
         own = attributes(value)
+        self._count_names(type(value))
         for base in filter(is_users, type(value).__mro__):
             for key, each in [*vars(base).items()]:
                 if id(each) in self._roots:
                     continue
-                if isinstance(each, FunctionType) or type(each) in HELD:
+                if isinstance(each, FunctionType) or (type(each) in HELD and type(each) not in DESCRIPTORS):
                     resolved = getattr_static(type(value), key) is each  # not hidden by another class's
                     self._visit_functions(type(value) if resolved else base, key, each)
                     if hasattr(value, "__dict__") and key in self._words and not isinstance(each, property) and key not in own:
@@ -193,7 +263,7 @@ class ReadsWriter:
 
     def _look_at_descriptor(self, kind: type, key: str, member: Any) -> None:
         """Visit an object of the user's that answers for an attribute."""
-        if key in self._words and is_users(type(member)):
+        if key in self._words and (is_users(type(member)) or type(member) in DESCRIPTORS):
             self._look(f"{self.bind(kind.__name__, kind)}.__dict__[{key!r}]", member)
 
     def _look_at_content(self, read: str, value: Any) -> None:
@@ -208,6 +278,14 @@ class ReadsWriter:
                          "the result would be the same at every call",
                          "Pass it in as an argument, or compute with it outside and pass the result", current().begins)
 
+    def _look_at_buffer(self, read: str, value: Any) -> None:
+        """Write the line for what lets others read its memory: an ``array.array``, a ctypes object, a NumPy record ..."""
+        content = None if isinstance(value, type) else _content(value)
+        if content is not None and len(content) > SMALL:
+            raise refuse(f"{read}, {len(content):,} bytes that the program reads", AGAIN, INSTEAD, current().begins)
+        if content is not None:
+            self.lines.append(f"if content({read}) != {self.bind('c', content)}: raise Stale")
+
     def _look(self, read: str, value: Any) -> None:
         """Write the lines that read one value and check that it is as before."""
         if id(value) in self._captured:
@@ -217,12 +295,14 @@ class ReadsWriter:
             name, was = f"a{len(self.arrays)}", self.bind("was", value)
             self.arrays[id(value)] = name
             self.lines += [f"{name} = {read}", f"if {name} is not {was}: like({name}, {was})"]
-        elif isinstance(value, SCALARS):
+        elif is_plain(value):
             was = self.bind("c", value)
             self.lines.append(f"if {read} is not {was}: same({read}, {was})")
         elif isinstance(value, ModuleType) and not is_users(value):
             return
         elif isinstance(value, np.ndarray):
+            if is_users(type(value)):
+                self.visit(read, value)
             if id(value) in self._viewed:
                 self.lines.append(f"if {read} is not {self.bind('was', value)}: raise Stale")
             elif id(value) in self._copied:  # the program may have asked for its shape
@@ -232,8 +312,6 @@ class ReadsWriter:
                 self._look_at_content(read, value)
         elif id(value) in self._seen and not isinstance(value, FunctionType | type):
             self.lines.append(f"if {read} is not {self._seen[id(value)]}: raise Stale")
-        elif isinstance(value, BUFFERS):
-            self.lines.append(f"if bytes({read}) != {self.bind('c', bytes(value))}: raise Stale")
         elif isinstance(value, set | frozenset):
             self.lines.append(f"if {read} != {self.bind('c', value.copy())}: raise Stale")
             self.visit(read, value)
@@ -242,11 +320,16 @@ class ReadsWriter:
             size = f" or len({name}) != {len(value)}" if isinstance(value, CONTAINERS) else ""
             if isinstance(value, dict):
                 size = f" or [*{name}] != {self.bind('keys', [*value])}"
-            elif not size and hasattr(value, "__dict__") and ASKING & self._words:
-                size = f" or len({name}.__dict__) != {len(vars(value))}"
+            elif not size and is_users(type(value)) and ASKING & self._words:
+                size = f" or len(attributes({name})) != {len(attributes(value))}"
             self.lines += [f"{name} = {read}", f"if {name}.__class__ is not {kind}{size}: raise Stale"]
+            if isinstance(value, SCALARS):
+                self.lines.append(f"same({name}, {self.bind('c', value)})")
+            elif not isinstance(value, (*CONTAINERS, set)):
+                self._look_at_buffer(name, value)
             self.visit(name, value)
         else:
+            self._look_at_buffer(read, value)
             was = self.bind(getattr(value, "__name__", "c"), value)
             self.lines.append(f"if {read} is not {was}: raise Stale")
             if id(value) not in self._seen:
@@ -267,6 +350,9 @@ def write_reader(roots: Iterable[tuple[str, Any]], captured: Sequence[np.ndarray
             w.visit_weakly(root.__self__)
         elif not isinstance(root, SCALARS):
             w.visit(w.bind("root", root), root)
+    for cache, args, named, result in recorder.outside.cached:
+        w._look(f"{w.bind(cache.__name__, cache)}(*{w.bind('args', args)}, **{w.bind('named', named)})", result)
+    w.require_visited()
     w.lines += [f"if {w.arrays[id(array)]}.tobytes() != {w.bind('c', array.tobytes())}: raise Stale" for array in captured
                 if id(array) in recorder.asked and id(array) in w.arrays]
     w.lines += recorder.lines

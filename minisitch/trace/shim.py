@@ -331,6 +331,16 @@ class TypeStandIn:
     __mro_entries__ = staticmethod(lambda bases: (type,))
 
 
+def _of_identity(function: Callable[[Any], int]) -> Callable[[Any], int]:
+    """``id`` or ``hash`` as a traced function sees it: refused for an outside object, which it sees as a copy."""
+    def asked(value: Any) -> int:
+        if (function is id or type(value).__hash__ is object.__hash__) and current().outside.is_outside(value):
+            raise refuse(f"{function.__name__}() of an object outside of the program", "the program sees a copy of it",
+                         "Compare objects with `is`, or compute the number outside and pass it in as an argument")
+        return function(value)
+    return asked
+
+
 class RandomStandIn(StandIn):
     """``np.random``: the global generator is refused, seeded ones are allowed."""
 
@@ -381,6 +391,7 @@ class Rebinder:
             copied = self.copies[id(original)] = dict(original)
             copied.update({name: self.seen(value) for name, value in [*original.items()]})
             copied.setdefault("type", TypeStandIn())
+            copied.update({each.__name__: _of_identity(each) for each in (id, hash) if each.__name__ not in copied})
             if self._outside:
                 self._outside.keep("", copied)
         return self.copies[id(original)]
@@ -419,7 +430,7 @@ class Rebinder:
         copied.__dict__.update({key: self.seen(each) for key, each in [*fn.__dict__.items()]})
         if outside:
             outside.keep(fn.__name__, copied)
-        copied.__qualname__, copied.__module__ = fn.__qualname__, fn.__module__
+        copied.__qualname__, copied.__module__, copied.__doc__ = fn.__qualname__, fn.__module__, fn.__doc__
         return copied
 
 

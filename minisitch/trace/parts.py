@@ -1,0 +1,238 @@
+"""What the values outside of a program hold: the parts that it may read, and those that can change.
+
+In:  an object, list, dict, function, module ... Out: its parts as a program reads them, and its
+state, which ``put_back`` restores.
+
+A new kind of value that holds others gets its line here: ``outside`` meets the parts before the
+program runs, and ``reads`` writes how a call finds each again.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import threading
+import types
+import weakref
+from array import array
+from collections import ChainMap, UserDict, UserList, UserString, deque
+from collections.abc import Iterable, Iterator
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    SimpleNamespace,
+)
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .array import TracedArray
+from .recorder import user_file
+
+SCALARS = (bool, int, float, complex, str, bytes, types.NoneType, np.generic)
+BUFFERS = (bytearray, memoryview, array)
+HELD = {MethodType: ("__func__", "__self__"), functools.partial: ("func", "args", "keywords"), property: ("fget", "fset"),
+        functools.cached_property: ("func",), functools.partialmethod: ("func", "args", "keywords"),
+        functools.singledispatchmethod: ("dispatcher",), staticmethod: ("__func__",), classmethod: ("__func__",),
+        **dict.fromkeys((type({}.keys()), type({}.values()), type({}.items())), ("mapping",)),
+        ChainMap: ("maps",), **dict.fromkeys((UserDict, UserList, UserString), ("data",))}
+CACHE = type(functools.cache(len))
+OWNED = (dict, list, tuple, set, frozenset, deque, np.ndarray)  # what an object of a library holds for itself
+READ = (*SCALARS[:6], *OWNED, FunctionType, BuiltinFunctionType)  # what is looked at in a module of a library
+CALLED = "()"  # the key of what a weak reference refers to
+
+
+class OutsidePart(NamedTuple):
+    """A value that another object holds, as ``holder[key]`` or ``holder.key``."""
+
+    holder: Any
+    is_item: bool
+    key: Any
+    value: Any
+    name: str = ""
+
+    def called(self, holder: str) -> str:
+        """How the program refers to it, given the holder's name."""
+        return self.name or (f"{holder}[{self.key!r}]" if self.is_item else f"{holder}.{self.key}".removeprefix("."))
+
+
+def is_plain(value: object) -> bool:
+    """Whether a value is a number or text, and so cannot change."""
+    return isinstance(value, SCALARS) and type(value).__module__ in ("builtins", "numpy") and type(value) is not np.void
+
+
+def parts(value: Any) -> Iterator[OutsidePart]:
+    """The values that a value holds, as a program reads them.
+
+    Numbers, text and arrays hold none. An object of a library holds numbers, text, arrays, users'
+    functions, and lists and dicts.
+    """
+    kind = type(value)
+    if isinstance(value, dict | MappingProxyType):
+        yield from (OutsidePart(value, True, key, each) for key, each in [*value.items()])
+    elif isinstance(value, list | tuple | deque):
+        yield from (OutsidePart(value, True, i, each) for i, each in enumerate([*value]))
+    if isinstance(value, dict | MappingProxyType | set | frozenset):
+        yield from _elements(value)
+    elif isinstance(value, BaseException):
+        yield OutsidePart(value, False, "args", value.args)
+    if isinstance(value, FunctionType):
+        yield from _of_function(value) if user_file(value.__code__.co_filename) else _wrapped_by(value)
+    elif kind in HELD:
+        names = {"__self__": "self"}
+        yield from (OutsidePart(value, False, key, getattr(value, key), names.get(key, "")) for key in HELD[kind])
+    elif isinstance(value, weakref.ref):
+        yield OutsidePart(value, False, CALLED, value())
+    elif (owner := owner_of(value)) is not None:
+        yield OutsidePart(value, False, "__self__", owner)
+    elif isinstance(value, ModuleType | type):
+        if is_users(value):
+            yield from (OutsidePart(value, False, key, each) for key, each in [*vars(value).items()]
+                        if not key.startswith("__") or callable(each))
+            yield from [OutsidePart(value, False, "__bases__", value.__bases__)] if isinstance(value, type) else ()
+    elif is_users(kind):
+        yield from (OutsidePart(value, False, key, each) for key, each in attributes(value).items())
+    elif kind is not np.ndarray:
+        yield from (OutsidePart(value, False, key, each) for key, each in [*getattr(value, "__dict__", {}).items()]
+                    if isinstance(each, (*SCALARS, *OWNED)) or is_users_function(each))
+        # a jitted function
+        if isinstance(inspect.getattr_static(value, "__wrapped__", None), FunctionType | MethodType) and kind is not CACHE:
+            yield OutsidePart(value, False, "__wrapped__", value.__wrapped__)
+    if not isinstance(value, ModuleType) and is_users(kind):
+        yield OutsidePart(value, False, "__class__", kind)
+
+
+def _elements(values: Iterable[Any]) -> Iterator[OutsidePart]:
+    """The objects in a set, or among the keys of a dict. They stay the same: another is another set."""
+    return (OutsidePart(CellType(each), False, "cell_contents", each) for each in [*values]
+            if is_users(type(each)) or isinstance(each, weakref.ref))
+
+
+def _wrapped_by(fn: FunctionType, depth: int = 1) -> Iterator[OutsidePart]:
+    """The user's functions that a library's decorator has put into its own, or into a dict of its own."""
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+        held = None if cell == CellType() else cell.cell_contents
+        leads = depth and isinstance(held, FunctionType) and any(_wrapped_by(held, depth - 1))
+        if leads or any(map(is_users_function, held.values() if isinstance(held, dict) else [held])):
+            yield OutsidePart(cell, False, "cell_contents", held, name)
+
+
+def is_users_function(value: object) -> bool:
+    """Whether a value is a function that the user has written."""
+    return isinstance(value, FunctionType) and bool(user_file(value.__code__.co_filename))
+
+
+def _of_function(fn: FunctionType) -> Iterator[OutsidePart]:
+    """The globals that a function names, its closure, its defaults and its attributes.
+
+    An empty cell of the closure is left out.
+    """
+    known, names = fn.__globals__, _names(fn.__code__)
+    yield from (OutsidePart(known, True, name, known[name], name) for name in names if name in known)
+    for module in [known[name] for name in names if isinstance(known.get(name), ModuleType)]:
+        if not is_users(module) and module.__name__.partition(".")[0] not in ("numpy", "math"):
+            held = vars(module)
+            yield from (OutsidePart(module, False, name, held[name]) for name in names if isinstance(held.get(name), READ))
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+        if cell != CellType():
+            yield OutsidePart(cell, False, "cell_contents", cell.cell_contents, name)
+    defaults, named = fn.__defaults__ or (), fn.__kwdefaults__ or {}
+    first = fn.__code__.co_argcount - len(defaults)
+    yield from (OutsidePart(defaults, True, i, each, fn.__code__.co_varnames[first + i]) for i, each in enumerate(defaults))
+    yield from (OutsidePart(named, True, name, each, name) for name, each in named.items())
+    yield from (OutsidePart(fn, False, name, getattr(fn, name)) for name in ("__defaults__", "__kwdefaults__") if getattr(fn, name))
+    yield from (OutsidePart(fn, False, key, each) for key, each in vars(fn).items())
+
+
+def _names(code: CodeType) -> dict[str, None]:
+    """The names in a function and in the functions defined inside it, in order."""
+    inner = (name for each in code.co_consts if isinstance(each, CodeType) for name in _names(each))
+    return dict.fromkeys([*code.co_names, *inner])
+
+
+def owner_of(value: object) -> Any:
+    """The object of a bound method that is written in C. None for anything else."""
+    if not isinstance(value, BuiltinFunctionType | MethodWrapperType | MethodType) or isinstance(value.__self__, ModuleType | type):
+        return None
+    return None if isinstance(getattr(value, "__func__", None), FunctionType) else value.__self__
+
+
+def is_users(kind: type | ModuleType) -> bool:
+    """Whether a class or module is one of the user's."""
+    if isinstance(kind, type) and issubclass(kind, threading.local):  # its attributes are another thread's
+        return False
+    if kind is SimpleNamespace or (kind.__module__ if isinstance(kind, type) else kind.__name__) == "__main__":
+        return True
+    module = sys.modules.get(kind.__module__) if isinstance(kind, type) else kind
+    if isinstance(module, ModuleType) and module.__spec__ is None:  # made by hand
+        return True
+    return bool(user_file(getattr(module, "__file__", None) or ""))
+
+
+def attributes(value: object) -> dict[str, Any]:
+    """The attributes of a user's object, also those in ``__slots__``."""
+    found = dict(vars(value)) if hasattr(value, "__dict__") else {}
+    for name, slot in slots_of(type(value)).items():
+        if hasattr(value, name):
+            found[name] = slot.__get__(value)
+    return found
+
+
+def slots_of(kind: type) -> dict[str, Any]:
+    return {name: each for base in kind.__mro__ for name, each in vars(base).items() if isinstance(each, types.MemberDescriptorType)
+            and is_users(base) and not name.startswith("__")}
+
+
+def state(value: Any) -> dict[tuple[bool, Any], Any]:
+    """The parts of a value that can change, by whether it is an item, and its key."""
+    items: Iterable[tuple[Any, Any]] = ()
+    names: dict[str, Any] = {}
+    if isinstance(value, dict | set):
+        items = value.items() if isinstance(value, dict) else ((each, each) for each in value)
+    elif isinstance(value, list | deque):
+        items = enumerate(value)
+    if isinstance(value, CellType):
+        names = {} if value == CellType() else {"": value.cell_contents}
+    elif isinstance(value, FunctionType) or (isinstance(value, type | ModuleType) and is_users(value)):
+        names = {key: each for key, each in vars(value).items() if key != "__warningregistry__"}
+    elif is_users(type(value)):
+        names = attributes(value)
+    return {**{(True, key): each for key, each in [*items]}, **{(False, key): each for key, each in names.items()}}
+
+
+def put_back(value: Any, was: dict[tuple[bool, Any], Any], now: dict[tuple[bool, Any], Any]) -> None:
+    """Give a value its former state."""
+    if isinstance(value, dict | set | list | deque):
+        value.clear()
+        items = {key: each for (is_item, key), each in was.items() if is_item}
+        value.update(items) if isinstance(value, dict | set) else value.extend(items.values())
+    kind = type if isinstance(value, type) else object
+    for is_item, key in now.keys() - was.keys():
+        if not is_item:
+            kind.__delattr__(value, key)
+    for (is_item, key), each in was.items():
+        if not is_item and now.get((False, key), now) is not each:
+            kind.__setattr__(value, key or "cell_contents", each)
+
+
+def changed_keys(value: Any, was: dict[tuple[bool, Any], Any], now: dict[tuple[bool, Any], Any]) -> list[tuple[bool, Any]]:
+    """The keys that are new, gone or changed.
+
+    Not those of ``functools.cached_property``, unless it is a traced value that it keeps.
+    """
+    new = [(is_item, key) for (is_item, key), each in now.items() if (is_item, key) not in was and (
+        is_item or isinstance(each, TracedArray)
+        or not isinstance(inspect.getattr_static(type(value), key, None), functools.cached_property))]
+    return new + [key for key, each in was.items() if not same(now.get(key, now), each)]
+
+
+def same(now: object, was: object) -> bool:
+    """Whether it is the same object, or an equal number or text of the same type."""
+    return now is was or (type(now) is type(was) and isinstance(now, SCALARS) and repr(now) == repr(was))
