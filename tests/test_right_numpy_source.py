@@ -5,10 +5,11 @@ One program in nine of the table is tried here; ``PYTHONPATH=. python tests/nump
 
 import collections
 import functools
+import re
 
 import numpy as np
 import pytest
-from numpy_api import POOL, UFUNCS, outcome, program, programs, verdict
+from numpy_api import POOL, UFUNCS, differs, outcome, program, programs, verdict
 
 import minisitch as ms
 
@@ -53,3 +54,93 @@ def test_numpys_integers_are_sizes_or_refused():
     function, names = program("v.reshape(m, -1)")
     result, error = outcome(lambda: ms.jit(function, target="reference")(*(POOL[name] for name in names)))
     assert result is None and "program.py:2" in str(error)
+
+
+# ---------------------------------------------------------------- bools where NumPy wants integers
+V, M = np.arange(3.0), np.arange(6.0).reshape(2, 3)
+
+
+def as_numpy(line: str, targets=("reference",)) -> str:
+    """What becomes of a line with v = V and m = M: nothing to say if it is NumPy's result, or its error."""
+    space = {"np": np, "sliding_window_view": np.lib.stride_tricks.sliding_window_view}
+    exec(compile(f"def program(v, m):\n    {line.replace(' $ ', chr(10) + '    ')}\n", "program.py", "exec"), space)
+    want, expected = outcome(lambda: space["program"](V.copy(), M.copy()))
+    for target in targets:
+        got, error = outcome(lambda: ms.jit(space["program"], target=target)(V.copy(), M.copy()))  # noqa: B023
+        if type(error) is not type(expected) or (error is None and differs(got, want)):
+            return f"{error or differs(got, want)} where NumPy has {expected or want!r}, on {target}"
+    return ""
+
+
+@pytest.mark.parametrize("line", [
+    "np.take(v, [True, False])", "np.take(m, [True, False], axis=0)", "np.take(m, np.array([True, False]), 0)", "np.take(v, True)",
+    "np.take(v, v > 1)", "np.take(m, m > 1)", "v.take([True])", "np.take(v, [True, True], mode='wrap')", "np.take(v, v > 0, mode='clip')"])
+def test_bools_are_positions_to_take_and_not_a_mask(line):
+    assert as_numpy(f"return {line}", ("reference", "python", "step")) == ""
+
+
+def test_bools_are_positions_to_put():
+    assert as_numpy("np.put(v, [True, False], 9.0) $ return v", ("reference", "python", "step")) == ""
+    assert as_numpy("np.put(m, v > 0, [7.0, 8.0]) $ return m", ("reference", "python", "step")) == ""
+
+
+@pytest.mark.parametrize("line", [
+    "np.zeros(True) + v", "v.reshape(True, -1)", "np.full((True, 2), v[0])", "np.broadcast_to(v, (True, 3))", "np.eye(True) + v",
+    "np.array(v, np.float32, copy=False)", "np.array(v, copy=False)", "np.asarray(m.T, order='C', copy=False)", "m.sum(True)", "np.sum(v, axis=False)", "np.cumsum(v, False)", "np.argmax(v, False)", "np.concatenate([v, v], False)", "np.pad(v, True)",
+    "np.repeat(v, 2, False)", "np.resize(v, True)", "np.zeros_like(v, shape=True)", "np.identity(True) + v", "np.argsort(m, False)",
+    "np.sort(m, False)", "np.mean(v, keepdims=np.True_)", "np.sum(v, keepdims='a')", "np.sum(v, keepdims=None)", "np.sum(v, keepdims=1)",
+    "np.sum(m, axis=[0])", "np.max(m, axis=[0, 1])", "np.std(m, axis=[0])", "np.argmax(m, axis=(0,))", "np.sum(m, axis=(0, 0))",
+    "np.sum(m, axis=(np.int64(0), 1))", "np.lib.stride_tricks.sliding_window_view(v, True)"])
+def test_a_bool_or_a_list_is_no_axis_and_no_side(line):
+    assert as_numpy(f"return {line}") == ""
+
+
+# ---------------------------------------------------------------- NumPy's own sources that trace
+@pytest.mark.parametrize("line", [
+    "np.delete(v, 1)", "np.delete(v, [0, 2])", "np.delete(m, 0, 1)", "np.delete(m, slice(None, None, -2), 1)", "np.delete(v, [True, False, True])",
+    "np.delete(v, 7)", "np.insert(v, 1, 5.0)", "np.insert(m, 1, v, axis=0)", "np.insert(m, 2, v[0])", "np.insert(v, 9, 1)", "np.ediff1d(m)",
+    "np.ediff1d(v, 1, [2, 3])", "np.diagflat(v)", "np.diagflat(m, 1)", "np.block([[m, m], [m, m]])", "np.block([v, 2])", "np.block([[m, v]])",
+    "np.apply_along_axis(np.sum, 0, m)", "np.apply_along_axis(np.cumsum, 1, m)", "np.apply_along_axis(lambda r: np.outer(r, r), -1, m)",
+    "np.apply_along_axis(np.sum, 0, v)", "np.apply_along_axis(np.sum, 2, m)", "np.require(m.T, requirements='C')", "np.require(v, 'f4', ['F'])"])
+def test_what_numpy_writes_with_its_own_converter_is_traced(line):
+    assert as_numpy(f"return {line}", ("reference", "python")) == ""
+
+
+@pytest.mark.parametrize("line", [
+    "np.average(m, weights=m)", "np.average(m, 1, weights=v)", "np.average(m, 0, [1, 2], True)", "np.average(m, -1, v, returned=True, keepdims=True)",
+    "np.average(m, weights=v)", "np.average(m, 0, weights=v)", "np.average(m, weights=m * 0)", "np.average(m, (1, 0), weights=m.T)",
+    "np.average(v, weights=v, returned=True)", "np.average(m > 1, 1, weights=v)", "np.average(m.astype('f4'), 1, weights=v)",
+    "np.average(m.astype(int), 1, weights=v.astype(int))", "np.average(m, (0, 0), weights=m)"])
+def test_a_weighted_average_is_numpys_and_its_error_too(line):
+    assert as_numpy(f"return {line}", ("reference", "python", "step")) == ""
+
+
+# ---------------------------------------------------------------- what is refused says what to write
+REMEDIES = {  # what is refused -> what its error says to write
+    "np.median(m, axis=1)": "np.sort(m, axis=1)[:, 1]", "np.argpartition(-v, 1)[:1]": "np.argsort(-v)[:1]",
+    "np.lexsort((v, m[0]))": "(i := np.argsort(v))[np.argsort(m[0][i])]",
+    "np.searchsorted(v, m)": "np.sum(v < m[..., None], axis=-1)", "np.searchsorted(v, m, side='right')": "np.sum(v <= m[..., None], axis=-1)",
+    "np.digitize(m, v)": "np.sum(v <= m[..., None], axis=-1)",
+    "np.interp(m / 3, v, v[::-1])": "(i := np.clip(np.sum(v <= (m / 3)[..., None], -1) - 1, 0, len(v) - 2), "
+                                    "v[::-1][i] + (m / 3 - v[i]) * (v[::-1][i + 1] - v[::-1][i]) / (v[i + 1] - v[i]))[1]",
+    "np.isin(m.astype(int), [1, 2])": "np.any(m.astype(int)[..., None] == np.ravel([1, 2]), axis=-1)", "np.convolve(m[0], v)": "sliding_window_view(np.pad(m[0], len(v) - 1), len(v)) @ v[::-1]",
+    "np.correlate(np.append(v, v), v)": "sliding_window_view(np.append(v, v), len(v)) @ v",
+    "np.linspace(v[1], v[2], 5)": "v[1] + np.arange(5) * ((v[2] - v[1]) / (5 - 1))",
+    "np.choose(v.astype(int) % 2, [v, -v])": "np.select([v.astype(int) % 2 == 0, v.astype(int) % 2 == 1], [v, -v])",
+    "np.piecewise(v, [v > 1], [np.square, 7])": "np.select([v > 1], [np.square(v)], 7.0)",
+    "np.unravel_index(v.astype(int), (2, 3))": "np.divmod(v.astype(int), 3)", "np.ravel_multi_index((v.astype(int), v.astype(int)), (3, 3))":
+    "v.astype(int) * 3 + v.astype(int)", "np.insert(v, [1, 1], v[:2])": "np.concatenate([v[:1], v[:2], v[1:]])",
+    "np.packbits(np.resize(m > 2, 16))": "np.sum(np.resize(m > 2, 16).reshape(-1, 8) << np.arange(7, -1, -1), axis=-1).astype(np.uint8)",
+    "np.unpackbits(v.astype(np.uint8))": "(v.astype(np.uint8)[:, None] >> np.arange(7, -1, -1, dtype=np.uint8) & 1).ravel()",
+    "np.r_[v, v]": "np.concatenate([v, v])", "np.r_[v, 1.0]": "np.append(v, 1.0)", "np.c_[v, v]": "np.column_stack([v, v])",
+    "np.float32(v[0])": "v[0].astype(np.float32)", "v.view()": "v[:]",
+}
+
+
+@pytest.mark.parametrize("line", REMEDIES)
+def test_the_remedy_of_a_refusal_is_named_and_is_right(line):
+    refused = as_numpy(f"return {line}")
+    assert re.search(r"program.py:2: .*(Write|Count|Compare|Find|Sort)", refused) and "Write it with arithmetic" not in refused
+    space = {"np": np, "v": V, "m": M, "sliding_window_view": np.lib.stride_tricks.sliding_window_view}
+    assert differs(eval(REMEDIES[line], space), eval(line, space)) == ""
+    assert as_numpy(f"return {REMEDIES[line]}", ("reference", "python")) == ""

@@ -286,8 +286,9 @@ def in_place(change):
 @pytest.mark.parametrize("change", [
     lambda x: np.tile(x, 1), lambda x: np.tile(x, (1, 1)), lambda x: np.tile(x, (2, 1)), lambda x: np.asarray(x, order="F"),
     lambda x: np.asarray(x, order="C"), lambda x: np.require(x, requirements="F"), lambda x: np.require(x, requirements=["C"]),
-    lambda x: np.asarray(x), lambda x: x.copy(order="F"), lambda x: x.copy(order="K"),
-], ids=range(10))
+    lambda x: np.asarray(x), lambda x: x.copy(order="F"), lambda x: x.copy(order="K"), lambda x: np.array(x, order="F", copy=None),
+    lambda x: np.array(x, order="C", copy=None),
+], ids=range(12))
 def test_what_is_a_copy_in_numpy_is_one_here(change):
     for shape in ((2, 3), (1, 3), (4,)):
         check(in_place(change), np.arange(np.prod(shape), dtype=np.float32).reshape(shape), exact=True)

@@ -29,13 +29,14 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ..errors import MinisitchError
 from ..graph import TensorType
 from .numbers import Number, fitting, plain
 from .recorder import Recorder, assigns_element, check_dtype, current, refuse
-from .refusals import NO_VALUE, refuse_value
+from .refusals import NO_VALUE, REMEDIES, refuse_value
 from .tree import refuse_other_meanings
 
 # NumPy's function -> handler; NumPy's own source is traced for others
@@ -388,7 +389,7 @@ class TracedArray(NDArrayOperatorsMixin):
             if value is not None:
                 return getattr(value, name)
             raise refuse(f"{real.__name__}.{name}", "a traced array has no memory of its own and no such method",
-                         "Use NumPy functions on the whole array")
+                         REMEDIES.get(name, "Use NumPy functions on the whole array"))
         raise AttributeError(f"'numpy.{real.__name__}' object has no attribute {name!r}")
 
 
@@ -753,7 +754,19 @@ def deliver(result: TracedArray, out: Any, casting: Any = "same_kind") -> Traced
     return out
 
 
+def no_bool(value: Any) -> Any:
+    """A side, an axis or a count. Raises TypeError, as NumPy does, for a bool."""
+    if isinstance(value, bool | np.bool_):
+        raise TypeError("an integer is required")
+    return value
+
+
+def normal_axis(axis: Any, rank: int) -> int:
+    """``axis=`` of one axis, not negative. Raises NumPy's errors."""
+    return normalize_axis_index(no_bool(axis), rank)
+
+
 def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
     """``axis=`` of a reduction as ascending non-negative axes. None means all."""
-    axes = range(rank) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
-    return tuple(sorted(np.lib.array_utils.normalize_axis_tuple(tuple(axes), rank)))
+    axes = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return tuple(sorted(normalize_axis_tuple(tuple(map(no_bool, axes)), rank)))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from ..ops import SCATTERS
 from .array import (
@@ -38,6 +38,7 @@ from .array import (
     lift,
     method,
     must_be_traced,
+    normal_axis,
     operand,
     record,
     reshaped,
@@ -323,6 +324,12 @@ METHODS["at"] = at
 
 
 # ---------------------------------------------------------------- functions on places
+def positions_of(indices: Any) -> Any:
+    """``indices`` of ``np.take`` and ``np.put``. Bools are the integers 0 and 1 there, not a mask."""
+    found = lift(indices) if is_traced(indices) else np.asarray(indices)
+    return found.astype(np.int64) if found.dtype.kind == "b" else indices
+
+
 @method
 def put(x: TracedArray, indices: Any, values: Any, mode: str = "raise") -> None:
     """``x.put``: values are repeated until there are enough, and superfluous ones are left out."""
@@ -331,13 +338,14 @@ def put(x: TracedArray, indices: Any, values: Any, mode: str = "raise") -> None:
                      "Write indices % x.size, or np.clip(indices, 0, x.size - 1)")
     count, given = math.prod(np.shape(indices)), np.ravel(assignable(values, x.dtype))
     if count and given.size:
-        x.flat[np.ravel(indices)] = given if given.size == count else given[np.arange(count) % given.size]
+        x.flat[np.ravel(positions_of(indices))] = given if given.size == count else given[np.arange(count) % given.size]
 
 
 @handles(np.take)
 def take(a, indices, axis=None, out=None, mode="raise"):
     x = lift(a) if axis is not None else traced.ravel(a)
-    axis = normalize_axis_index(axis or 0, x.ndim)
+    axis = normal_axis(0 if axis is None else axis, x.ndim)
+    indices = positions_of(indices)
     if mode != "raise":
         n = x.shape[axis]
         indices = np.clip(lift(indices), 0, n - 1) if mode == "clip" else np.remainder(lift(indices), n)

@@ -7,10 +7,11 @@ Out: one ``reduce`` node, or the composition that NumPy computes.
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_index
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from .array import (
     TracedArray,
@@ -26,6 +27,7 @@ from .array import (
     iota,
     lift,
     normal_axes,
+    normal_axis,
     permuted,
     record,
     reshaped,
@@ -33,6 +35,7 @@ from .array import (
 )
 from .guards import assignable, guard
 from .recorder import refuse
+from .shim import opened
 from .ufuncs import METHODS, resolve
 
 FOLDS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any"}
@@ -88,7 +91,7 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
     if initial is not None and op in ("max", "min") and x.size == 0 and count_of(x, axes) == 0:
         shape = [1 if i in axes else n for i, n in enumerate(x.shape) if keepdims or i not in axes]
         return _into(out, cast(broadcast(lift(initial), shape), x.dtype))
-    result = record(op, x, axes=axes, keepdims=bool(keepdims)) if axes else fresh(x.node, x.row_major)
+    result = record(op, x, axes=axes, keepdims=bool(operator.index(keepdims))) if axes else fresh(x.node, x.row_major)
     return _into(out, result if initial is None else cast(ufunc(result, initial), result.dtype))
 
 
@@ -197,6 +200,24 @@ def mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=True):
     return _into(out, cast(result, np.float16) if half else result)
 
 
+@composite(np.average)
+def average(a, axis=None, weights=None, returned=False, *, keepdims=np._NoValue):
+    """NumPy's own source does the average without weights. Their sum must not be zero."""
+    if weights is None:
+        return NotImplemented
+    x = lift(a)
+    axes = None if axis is None else normalize_axis_tuple(axis, x.ndim)
+    weights = opened(np.average).__globals__["_weights_are_valid"](lift(weights), x, axes)
+    dtype = np.result_type(x.dtype, weights.dtype, np.float64 if x.dtype.kind in "biu" else x.dtype)
+    kept = {} if keepdims is np._NoValue else {"keepdims": keepdims}
+    whole: Any = np.sum(weights, axes, dtype, **kept)
+    guard(whole == 0, ZeroDivisionError, "Weights sum to zero, can't be normalized")
+    mean = np.sum(np.multiply(x, weights, dtype=dtype), axes, **kept) / whole
+    if returned and whole.shape != mean.shape:
+        whole = np.broadcast_to(whole, mean.shape).copy()
+    return (mean, whole) if returned else mean
+
+
 @composite(np.var)
 def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=True, mean=None, correction=None):
     """The mean of squared deviations from the mean, in two passes as NumPy does."""
@@ -227,7 +248,7 @@ def _position(extreme: Any, a: Any, axis: Any, out: Any, keepdims: bool) -> Trac
     shape = (1,) * x.ndim if keepdims and axis is None else None
     if axis is None:
         x, axis = traced.ravel(x), 0
-    (axis,) = normal_axes(axis, x.ndim)
+    axis = normal_axis(axis, x.ndim)
     if x.shape[axis] == 0:
         raise ValueError(f"attempt to get arg{extreme.__name__} of an empty sequence")
     if x.dtype.kind == "b":
@@ -318,7 +339,7 @@ def nanstd(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, **options
 def accumulate_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> TracedArray:
     """``np.add.accumulate`` and ``np.multiply.accumulate``. Extremes and bits are scanned in steps of 1, 2, 4 ..."""
     x = lift(a)
-    along = normalize_axis_index(axis, x.ndim)
+    along = normal_axis(axis, x.ndim)
     if ufunc.__name__ in (*GROUPED, "maximum", "minimum", "logical_and", "logical_or"):
         _require_loop(ufunc, x, dtype)
         rows = traced.moveaxis(x if dtype is None else cast(x, dtype), along, 0)
@@ -338,7 +359,7 @@ def accumulate_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None,
 def _scan(ufunc: np.ufunc, a: Any, axis: Any, dtype: Any, out: Any) -> TracedArray:
     """``np.cumsum`` and ``np.cumprod``: without an axis over all elements."""
     x = lift(a)
-    return accumulate_method(ufunc, traced.ravel(x) if axis is None or not x.ndim else x, axis or 0, dtype, out)
+    return accumulate_method(ufunc, traced.ravel(x) if axis is None or not x.ndim else x, 0 if axis is None else axis, dtype, out)
 
 
 @handles(np.cumsum)
@@ -356,12 +377,12 @@ def _along(a: Any, axis: Any, order: Any) -> tuple[TracedArray, int]:
     if order is not None:
         raise ValueError("Cannot specify order when the array has no fields.")
     x = traced.ravel(a) if axis is None else lift(a)
-    return x, normalize_axis_index(-1 if axis is None else axis, x.ndim)
+    return x, normal_axis(-1 if axis is None else axis, x.ndim)
 
 
 @handles(np.sort)
 def sort(a, axis=-1, kind=None, order=None, *, stable=None):
-    x, along = _along(a, axis, order)
+    x, along = _along(a, axis if axis is None else operator.index(axis), order)
     return record("sort", x, axis=along)
 
 

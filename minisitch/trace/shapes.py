@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_index
 
 from .array import (
     TracedArray,
@@ -26,6 +25,8 @@ from .array import (
     handles,
     iota,
     lift,
+    no_bool,
+    normal_axis,
     only_ones_differ,
     record,
     reshaped,
@@ -89,7 +90,7 @@ def ones_view(x: TracedArray, shape: tuple[int, ...]) -> TracedArray:
 
 def shape_of(shape: Any) -> tuple[int, ...]:
     """``shape=`` of a NumPy call: a sequence of integers, or one."""
-    return tuple(map(operator.index, shape)) if np.iterable(shape) else (operator.index(shape),)
+    return tuple(operator.index(no_bool(side)) for side in (shape if np.iterable(shape) else (shape,)))
 
 
 def _fitting(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
@@ -192,7 +193,7 @@ def meshgrid(*xi, copy=True, sparse=False, indexing="xy"):
 @handles(np.array_split)
 def array_split(ary, indices_or_sections, axis=0):
     """Views along one axis. NumPy's own code swaps that axis to the front and back."""
-    axis = normalize_axis_index(axis, ary.ndim)
+    axis = normal_axis(axis, ary.ndim)
     n = ary.shape[axis]
     if np.iterable(indices_or_sections):
         cuts = [0, *map(int, indices_or_sections), n]
@@ -210,7 +211,7 @@ def concatenate(arrays, /, axis=0, out=None, *, dtype=None, casting="same_kind")
     parts = [lift(each) if axis is not None else ravel(each) for each in arrays]
     if any(each.ndim == 0 for each in parts):
         raise ValueError("zero-dimensional arrays cannot be concatenated")
-    axis = normalize_axis_index(axis or 0, parts[0].ndim)
+    axis = normal_axis(0 if axis is None else axis, parts[0].ndim)
     target = common_dtype(*parts) if dtype is None else np.dtype(dtype)
     if not all(np.can_cast(each.dtype, target, casting) for each in parts):
         raise TypeError(f"Cannot cast to {target} according to the rule {casting!r}")
@@ -224,7 +225,7 @@ def concatenate(arrays, /, axis=0, out=None, *, dtype=None, casting="same_kind")
 @handles(np.repeat)
 def repeat(a, repeats, axis=None):
     x = lift(a) if axis is not None else ravel(a)
-    axis = normalize_axis_index(axis or 0, x.ndim)
+    axis = normal_axis(0 if axis is None else axis, x.ndim)
     if isinstance(repeats, TracedArray):
         repeats = repeats.known("np.repeat by a traced count: the shape", "Repeat by Python integers")
     if np.size(repeats) != 1:
@@ -241,7 +242,7 @@ def pad(array, pad_width, mode="constant", **options):
     """A frame of one value is an update of a constant. NumPy's own source does the rest."""
     value = options.get("constant_values", 0)
     scalar = not np.ndim(value) and not isinstance(value, TracedArray)
-    if mode != "constant" or not scalar or isinstance(pad_width, dict) or np.min(pad_width) < 0:
+    if mode != "constant" or not scalar or np.asarray(pad_width).dtype.kind not in "iu" or np.min(pad_width) < 0:
         return NotImplemented
     widths = np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()
     shape = tuple(a + n + b for (a, b), n in zip(widths, array.shape, strict=True))

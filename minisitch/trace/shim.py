@@ -48,6 +48,7 @@ from .array import (
 )
 from .numbers import MATH, Number, plain
 from .recorder import current, refuse, user_file
+from .refusals import REMEDIES
 from .shapes import shape_of
 from .tree import flatten, unflatten
 
@@ -132,6 +133,10 @@ def array(object, dtype=None, *, copy=True, order="K", subok=False, ndmin=0, lik
     result = lift(object) if dtype is None else cast(lift(object), dtype)
     if result is not object or copy or result.is_scalar:
         result = fresh(result.node, lies_in_rows(order, result), scalar=False)
+    elif result.ndim and order in ("C", "F"):
+        result = asfortranarray(result) if order == "F" else ascontiguousarray(result)
+    if copy is False and result is not object:
+        raise ValueError("Unable to avoid copy while creating an array as requested.")
     return np.reshape(result, (1,) * (ndmin - result.ndim) + result.shape) if result.ndim < ndmin else result
 
 
@@ -177,20 +182,47 @@ def asarray(a, dtype=None, order=None, *, copy=None, device=None, like=None):
     a = _said(a)
     if not is_traced(a):
         return np.asarray(a, dtype, order, copy=copy)
-    result = array(a, dtype, copy=bool(copy))
-    if not np.ndim(result):
+    return array(a, dtype, copy=copy, order=order)
+
+
+class Converter:
+    """``_array_converter``, with which NumPy's own code reads its arguments and returns its result."""
+
+    def __init__(self, *arrays: Any) -> None:
+        self._arrays = tuple(asarray(each) for each in arrays)
+
+    def __getitem__(self, position: int) -> Any:
+        return self._arrays[position]
+
+    def as_arrays(self, **options: Any) -> tuple[Any, ...]:
+        return self._arrays
+
+    def result_type(self, *, ensure_inexact: bool = False, **options: Any) -> np.dtype:
+        return common_dtype(*self._arrays, *([0.0] if ensure_inexact else []))
+
+    def wrap(self, result: Any, **options: Any) -> Any:
         return result
-    return asfortranarray(result) if order == "F" else ascontiguousarray(result) if order == "C" else result
 
 
-@replaces(np.require)
-def require(a, dtype=None, requirements=None, *, like=None):
-    if not is_traced(a):
-        return np.require(a, dtype, requirements)
-    asked = {requirements} if isinstance(requirements, str) else {*(requirements or ())}
-    if asked & {"F", "F_CONTIGUOUS", "FORTRAN"}:
-        return asarray(a, dtype, "F")
-    return asarray(a, dtype, "C" if asked & {"C", "C_CONTIGUOUS", "CONTIGUOUS"} else None)
+OVERRIDES[np._core._multiarray_umath._array_converter] = Converter
+# the one that ``np.block`` calls, which does not dispatch
+OVERRIDES[np.concatenate.__wrapped__] = np.concatenate
+
+
+class Joining:
+    """``np.r_`` and ``np.c_``, whose C code asks for real arrays."""
+
+    def __init__(self, own: Any, joined: str) -> None:
+        self._own, self._joined = own, joined
+
+    def __getitem__(self, key: Any) -> Any:
+        if is_traced(key):
+            raise refuse(f"np.{self._joined[:2]}[...] of a traced array", "it puts elements into a real array", self._joined[3:])
+        return self._own[key]
+
+
+OVERRIDES[np.r_] = Joining(np.r_, "r_ Write np.concatenate([x, y]), or np.append(x, 1.0) for a number")
+OVERRIDES[np.c_] = Joining(np.c_, "c_ Write np.column_stack([x, y])")
 
 
 @replaces(np.broadcast)
@@ -470,8 +502,6 @@ for _name in LAPACK.split():
         f"np.linalg.{_name}", "LAPACK computes it, and the graph has no operation for that",
         "Compute it outside the traced function and pass the result in as an argument"))
 
-SORT = "Write np.sort(x, axis=...) and take the elements at the wanted positions"
-REMEDIES = dict.fromkeys(("median", "percentile", "quantile", "partition", "nanmedian", "nanpercentile", "nanquantile"), SORT)
 
 
 def _of_numbers(x: Number, func: Callable, types: Any, args: tuple, kwargs: dict) -> Any:
