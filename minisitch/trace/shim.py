@@ -55,7 +55,7 @@ from .tree import flatten, unflatten
 if TYPE_CHECKING:
     from .outside import Outside
 
-OVERRIDES: dict[Callable, Callable] = {}  # NumPy's function -> what a traced function sees instead
+OVERRIDES: dict[Any, Any] = {}  # what a traced function refers to -> what it sees instead
 
 
 def replaces(*functions: Callable) -> Callable[[Callable], Callable]:
