@@ -117,8 +117,7 @@ def test_a_weighted_average_is_numpys_and_its_error_too(line):
 
 # ---------------------------------------------------------------- what is refused says what to write
 REMEDIES = {  # what is refused -> what its error says to write
-    "np.median(m, axis=1)": "np.sort(m, axis=1)[:, 1]", "np.argpartition(-v, 1)[:1]": "np.argsort(-v)[:1]",
-    "np.lexsort((v, m[0]))": "(i := np.argsort(v))[np.argsort(m[0][i])]",
+    "np.median(m, axis=1)": "np.sort(m, axis=1)[:, 1]",
     "np.searchsorted(v, m)": "np.sum(v < m[..., None], axis=-1)", "np.searchsorted(v, m, side='right')": "np.sum(v <= m[..., None], axis=-1)",
     "np.digitize(m, v)": "np.sum(v <= m[..., None], axis=-1)",
     "np.interp(m / 3, v, v[::-1])": "(i := np.clip(np.sum(v <= (m / 3)[..., None], -1) - 1, 0, len(v) - 2), "
@@ -128,11 +127,8 @@ REMEDIES = {  # what is refused -> what its error says to write
     "np.linspace(v[1], v[2], 5)": "v[1] + np.arange(5) * ((v[2] - v[1]) / (5 - 1))",
     "np.choose(v.astype(int) % 2, [v, -v])": "np.select([v.astype(int) % 2 == 0, v.astype(int) % 2 == 1], [v, -v])",
     "np.piecewise(v, [v > 1], [np.square, 7])": "np.select([v > 1], [np.square(v)], 7.0)",
-    "np.unravel_index(v.astype(int), (2, 3))": "np.divmod(v.astype(int), 3)", "np.ravel_multi_index((v.astype(int), v.astype(int)), (3, 3))":
-    "v.astype(int) * 3 + v.astype(int)", "np.insert(v, [1, 1], v[:2])": "np.concatenate([v[:1], v[:2], v[1:]])",
-    "np.packbits(np.resize(m > 2, 16))": "np.sum(np.resize(m > 2, 16).reshape(-1, 8) << np.arange(7, -1, -1), axis=-1).astype(np.uint8)",
-    "np.unpackbits(v.astype(np.uint8))": "(v.astype(np.uint8)[:, None] >> np.arange(7, -1, -1, dtype=np.uint8) & 1).ravel()",
-    "np.r_[v, v]": "np.concatenate([v, v])", "np.r_[v, 1.0]": "np.append(v, 1.0)", "np.c_[v, v]": "np.column_stack([v, v])",
+    "np.insert(v, [1, 1], v[:2])": "np.concatenate([v[:1], v[:2], v[1:]])",
+    "np.r_[v, v]": "np.concatenate([v, v])",
     "np.float32(v[0])": "v[0].astype(np.float32)", "v.view()": "v[:]",
 }
 

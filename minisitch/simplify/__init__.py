@@ -479,20 +479,6 @@ def _twice_negated(r: Rewriter, n: Node) -> int | None:
     return r.nodes[n.args[0]].args[0] if r.is_a(n.args[0], n.op) else None
 
 
-@rule("abs")
-def _abs_of_sign_change(r: Rewriter, n: Node) -> int | None:
-    """Before: ``abs(-x)``. After: ``abs(x)``. Not for unsigned integers: there -3 is 253."""
-    signed = not n.type.dtype.startswith("uint")
-    return r.make(n, "abs", r.nodes[n.args[0]].args[0]) if signed and r.is_a(n.args[0], "neg") else None
-
-
-@rule("abs", "sign", "floor", "ceil", "trunc", "rint")
-def _twice_is_once(r: Rewriter, n: Node) -> int | None:
-    """Before: ``abs(abs(x))``, ``floor(ceil(x))``. After: the inner one."""
-    rounding = ("floor", "ceil", "trunc", "rint")
-    return n.args[0] if r.is_a(n.args[0], *(rounding if n.op in rounding else (n.op,))) else None
-
-
 @rule("maximum", "minimum", "fmax", "fmin", "and", "or")
 def _same_operand(r: Rewriter, n: Node) -> int | None:
     """Before: ``max(x, x)``, ``b & b``. After: ``x``."""
@@ -520,13 +506,6 @@ def _idle_bits(r: Rewriter, n: Node) -> int | None:
     if r.stands_for(n.args[1], idle):
         return n.args[0]
     return n.args[1] if n.op in ("and", "or", "xor") and r.stands_for(n.args[0], idle) else None
-
-
-@rule("or")
-def _or_everything(r: Rewriter, n: Node) -> int | None:
-    """Before: ``b | True``. After: ``True``."""
-    certain = n.type.dtype == "bool" and any(r.stands_for(a, True) for a in n.args)
-    return r.constant(n, True) if certain else None
 
 
 # ---------------------------------------------------------------- choice and casts

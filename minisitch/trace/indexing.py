@@ -371,12 +371,6 @@ def sliding_window_view(x, window_shape, axis=None, **options):
     return x
 
 
-@handles(np.put_along_axis)
-def put_along_axis(arr, indices, values, axis):
-    must_be_traced(arr)
-    return NotImplemented
-
-
 @handles(np.copyto)
 def copyto(dst, src, casting="same_kind", where=True):
     must_be_traced(dst)

@@ -49,36 +49,26 @@ CALLS: dict[Any, str] = {
 }
 # A function or a method of NumPy without an operation here -> what to write.
 SORT = "Write np.sort(x, axis=...) and take the elements at the wanted positions"
-ENDS = "Write start + np.arange(n) * ((stop - start) / (n - 1))"
-ASK = "and ask bool() of it outside the traced function"
 WINDOWS = ("Write sliding_window_view(x, len(v)) @ v for mode='valid', and np.pad(x, len(v) - 1) in place of x for mode='full'. "
            "A convolution takes v[::-1]")
-REMEDIES: dict[str, str] = {
-    **dict.fromkeys(("median", "percentile", "quantile", "partition", "nanmedian", "nanpercentile", "nanquantile"), SORT),
-    "argpartition": "Write np.argsort(x, axis=...) and take the wanted positions",
-    "lexsort": "Sort by one key after the other, the main one last: i = np.argsort(b), then i[np.argsort(a[i])]",
+LINE = ("Find the point to the left: i = np.clip(np.sum(xp <= x[..., None], -1) - 1, 0, len(xp) - 2). Then write the line from "
+        "fp[i] to fp[i + 1]")
+ENDS = "Write start + np.arange(n) * ((stop - start) / (n - 1))"
+OUTCOME = "Return np.all(a == b), or of np.isclose(a, b), and ask bool() of it outside the traced function"
+REMEDIES: dict[str, str] = {name: remedy for names, remedy in {
+    "median percentile quantile partition nanmedian nanpercentile nanquantile": SORT, "convolve correlate": WINDOWS, "interp": LINE,
+    "linspace logspace geomspace": ENDS, "allclose array_equal array_equiv": OUTCOME,
     "searchsorted": "Count: np.sum(x < v[..., None], axis=-1), and <= for side='right'",
-    "digitize": "Count: np.sum(bins <= x[..., None], axis=-1)",
-    "interp": "Find the point to the left: i = np.clip(np.sum(xp <= x[..., None], -1) - 1, 0, len(xp) - 2). Then write the line "
-              "from fp[i] to fp[i + 1]",
+    "digitize": "Count: np.sum(bins <= x[..., None], axis=-1)", "insert": "Write np.concatenate([x[:i], values, x[i:]])",
     "isin": "Compare with each: np.any(x[..., None] == np.ravel(values), axis=-1)",
-    "allclose": f"Return np.all(np.isclose(a, b)), {ASK}",
-    **dict.fromkeys(("array_equal", "array_equiv"), f"Return np.all(a == b), {ASK}"),
-    **dict.fromkeys(("convolve", "correlate"), WINDOWS), **dict.fromkeys(("linspace", "logspace", "geomspace"), ENDS),
-    "choose": "Write np.select([k == 0, k == 1], [a, b])",
+    "choose": "Write np.select([k == 0, k == 1], [a, b])", "putmask place": "Write x[...] = np.where(mask, values, x)",
     "piecewise": "Write np.select(conditions, [f(x), g(x)]), where functions take the whole array",
-    **dict.fromkeys(("putmask", "place"), "Write x[...] = np.where(mask, values, x)"),
-    "insert": "Write np.concatenate([x[:i], values, x[i:]])",
-    "unravel_index": "Write np.divmod(i, columns), which gives the rows and the columns",
-    "ravel_multi_index": "Write row * columns + column",
-    "packbits": "Write np.sum(x.reshape(-1, 8) << np.arange(7, -1, -1), axis=-1).astype(np.uint8)",
-    "unpackbits": "Write (x[:, None] >> np.arange(7, -1, -1, dtype=np.uint8) & 1).ravel()",
     "view": "Write x[:] for the same elements, and x.astype(dtype) for other ones. Bits are not traced",
-}
+}.items() for name in names.split()}
 # How the array was asked, if nothing above is called -> what was seen, what to write.
 PROTOCOLS = {
-    "array": ("conversion to an ndarray", "Write NumPy's functions on the array itself; np.stack([x, y]) for np.array([x, y]); "
-              "np.zeros_like(x) for a buffer that takes traced values"),
+    "array": ("conversion to an ndarray", "Write NumPy's functions on the array itself; np.stack([x, y]) for np.array([x, y]), "
+              "np.concatenate([x, y]) for np.r_[x, y]; np.zeros_like(x) for a buffer that takes traced values"),
     "bool": ("the truth value", CHOOSE), "complex": ("complex()", CALLS[complex]), "float": ("float()", NUMBER),
     "format": ("formatting", PRINT), "hash": ("hash()", OUTSIDE), "int": ("int()", CALLS[int]),
     "index": ("use as a Python integer", f"For values[x], write np.asarray(values)[x]. {COUNT}"),

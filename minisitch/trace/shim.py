@@ -55,7 +55,7 @@ from .tree import flatten, unflatten
 if TYPE_CHECKING:
     from .outside import Outside
 
-OVERRIDES: dict[Any, Any] = {}  # what a traced function refers to -> what it sees instead
+OVERRIDES: dict[Callable, Callable] = {}  # NumPy's function -> what a traced function sees instead
 
 
 def replaces(*functions: Callable) -> Callable[[Callable], Callable]:
@@ -207,22 +207,6 @@ class Converter:
 OVERRIDES[np._core._multiarray_umath._array_converter] = Converter
 # the one that ``np.block`` calls, which does not dispatch
 OVERRIDES[np.concatenate.__wrapped__] = np.concatenate
-
-
-class Joining:
-    """``np.r_`` and ``np.c_``, whose C code asks for real arrays."""
-
-    def __init__(self, own: Any, joined: str) -> None:
-        self._own, self._joined = own, joined
-
-    def __getitem__(self, key: Any) -> Any:
-        if is_traced(key):
-            raise refuse(f"np.{self._joined[:2]}[...] of a traced array", "it puts elements into a real array", self._joined[3:])
-        return self._own[key]
-
-
-OVERRIDES[np.r_] = Joining(np.r_, "r_ Write np.concatenate([x, y]), or np.append(x, 1.0) for a number")
-OVERRIDES[np.c_] = Joining(np.c_, "c_ Write np.column_stack([x, y])")
 
 
 @replaces(np.broadcast)
