@@ -146,13 +146,6 @@ def _said(value: Any) -> Any:
     return value.__array__() if isinstance(method, types.FunctionType) and user_file(method.__code__.co_filename) else value
 
 
-@handles(np.tile)
-def tile(A, reps):
-    """NumPy's own, except where nothing is repeated: there it asks for an ndarray to copy."""
-    counts = np.atleast_1d(reps)
-    return array(lift(A), ndmin=len(counts)) if (counts == 1).all() else NotImplemented
-
-
 @replaces(np.ascontiguousarray)
 def ascontiguousarray(a, dtype=None, *, like=None):
     """The array itself if it is known to be in C order, else a copy. At least one axis."""
