@@ -48,7 +48,7 @@ REFUSED = {
     "np.frombuffer(x)": ("np.frombuffer: the graph has no operation for it", "Write it with arithmetic"), "struct.pack('d', x[0])": ("float() of", "Compute with"),
     "array.array('d', x)": ("float() of", "Compute with"), "json.dumps(x)": ("Object of type traced array", "outside"),
     "decimal.Decimal(x[0])": ("conversion from traced array to Decimal", "outside"), "statistics.mean(x)": ("float64.as_integer_ratio", "whole"),
-    "x[0].is_integer()": ("float64.is_integer", "NumPy functions"), "[e for e in np.nditer(x)]": ("np.nditer of", "x[i]"),
+    "x[0].is_integer()": ("float64.is_integer", "NumPy functions"), "[e for e in np.nditer(x)]": ("np.nditer: ", "x[i]"),
     "np.ma.masked_array(x, x > 0)": ("conversion to an ndarray of", "NumPy's functions on the array itself"),
     "collections.Counter(x)": ("hash() of", "outside"), "np.frompyfunc(abs, 1, 1)(x)": ("the ufunc abs", "NumPy functions"),
     "operator.index(x.argmax())": ("use as a Python integer", "np.asarray(values)[x]"),

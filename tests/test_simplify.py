@@ -118,11 +118,6 @@ GOLDEN = {
     "compared_with_itself": [
         ([I, "bool[4] = le %0 %0"], [I, "bool[4] = constant value=True"]),
         ([I, "bool[4] = ne %0 %0"], [I, "bool[4] = constant value=False"])],
-    "idle_bits": [
-        ([B, "bool[4] = constant value=True", "bool[4] = and %1 %0"], [B]),
-        ([I, "i32[4] = constant value=-1", "i32[4] = and %0 %1"], [I]),
-        (["u8[4] = input name='u'", "u8[4] = constant value=255", "u8[4] = and %0 %1"], ["u8[4] = input name='u'"]),
-        ([I, "i32[4] = constant value=0", "i32[4] = shift_left %0 %1"], [I])],
     "decided": [
         ([X, Y, "bool[4] = constant value=False", "f32[4] = select %2 %0 %1"], [X, Y, "return %1"]),
         ([X, B, "f32[4] = select %1 %0 %0"], [X, B, "return %0"])],
@@ -255,8 +250,6 @@ TWINS = {
     "same_operand": [[X, "f32[4] = add %0 %0"], [X, Y, "f32[4] = maximum %0 %1"]],
     "minus_itself": [[X, "f32[4] = sub %0 %0"]],
     "compared_with_itself": [[X, "bool[4] = eq %0 %0"]],
-    "idle_bits": [[I, "i32[4] = constant value=1", "i32[4] = and %0 %1"],
-                  [I, "i32[4] = constant value=0", "i32[4] = shift_left %1 %0"]],
     "decided": [[X, Y, B, "f32[4] = select %2 %0 %1"]],
     "negated_condition": [[X, Y, "bool[4] = lt %0 %1", "f32[4] = select %2 %0 %1"],
                           [X, Y, "bool[4] = lt %0 %1", "bool[4] = not %2"]],  # not ge: NaN is neither

@@ -498,16 +498,6 @@ def _compared_with_itself(r: Rewriter, n: Node) -> int | None:
     return r.constant(n, n.op in ("eq", "le", "ge")) if exact else None
 
 
-@rule("and", "or", "xor", "shift_left", "shift_right")
-def _idle_bits(r: Rewriter, n: Node) -> int | None:
-    """Before: ``b & True``, ``i & -1``, ``i | 0``, ``i ^ 0``, ``i << 0``. After: ``b`` or ``i``."""
-    ones = True if n.type.dtype == "bool" else -1 if np.iinfo(n.type.dtype).min else np.iinfo(n.type.dtype).max
-    idle = ones if n.op == "and" else 0
-    if r.stands_for(n.args[1], idle):
-        return n.args[0]
-    return n.args[1] if n.op in ("and", "or", "xor") and r.stands_for(n.args[0], idle) else None
-
-
 # ---------------------------------------------------------------- choice and casts
 @rule("select")
 def _decided(r: Rewriter, n: Node) -> int | None:

@@ -11,7 +11,6 @@ import operator
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_tuple
 
 from .array import (
     TracedArray,
@@ -35,7 +34,6 @@ from .array import (
 )
 from .guards import assignable, guard
 from .recorder import refuse
-from .shim import opened
 from .ufuncs import METHODS, resolve
 
 FOLDS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any"}
@@ -198,24 +196,6 @@ def mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=True):
     count = _count(x, axis, where)
     result = _quotient(np.sum(x, axis, wide, keepdims=keepdims, where=where), count)
     return _into(out, cast(result, np.float16) if half else result)
-
-
-@composite(np.average)
-def average(a, axis=None, weights=None, returned=False, *, keepdims=np._NoValue):
-    """NumPy's own source does the average without weights. Their sum must not be zero."""
-    if weights is None:
-        return NotImplemented
-    x = lift(a)
-    axes = None if axis is None else normalize_axis_tuple(axis, x.ndim)
-    weights = opened(np.average).__globals__["_weights_are_valid"](lift(weights), x, axes)
-    dtype = np.result_type(x.dtype, weights.dtype, np.float64 if x.dtype.kind in "biu" else x.dtype)
-    kept = {} if keepdims is np._NoValue else {"keepdims": keepdims}
-    whole: Any = np.sum(weights, axes, dtype, **kept)
-    guard(whole == 0, ZeroDivisionError, "Weights sum to zero, can't be normalized")
-    mean = np.sum(np.multiply(x, weights, dtype=dtype), axes, **kept) / whole
-    if returned and whole.shape != mean.shape:
-        whole = np.broadcast_to(whole, mean.shape).copy()
-    return (mean, whole) if returned else mean
 
 
 @composite(np.var)

@@ -61,6 +61,7 @@ REMEDIES: dict[str, str] = {name: remedy for names, remedy in {
     "searchsorted": "Count: np.sum(x < v[..., None], axis=-1), and <= for side='right'",
     "digitize": "Count: np.sum(bins <= x[..., None], axis=-1)", "insert": "Write np.concatenate([x[:i], values, x[i:]])",
     "isin": "Compare with each: np.any(x[..., None] == np.ravel(values), axis=-1)",
+    "average": "Write np.sum(x * w, axis) / np.sum(w, axis)", "nditer": "Write for i in range(x.shape[0]): x[i]",
     "choose": "Write np.select([k == 0, k == 1], [a, b])", "putmask place": "Write x[...] = np.where(mask, values, x)",
     "piecewise": "Write np.select(conditions, [f(x), g(x)]), where functions take the whole array",
     "view": "Write x[:] for the same elements, and x.astype(dtype) for other ones. Bits are not traced",

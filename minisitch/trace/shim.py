@@ -173,25 +173,20 @@ def _laid_out(x: TracedArray, strides: tuple[int, ...]) -> Any:
 def asarray(a, dtype=None, order=None, *, copy=None, device=None, like=None):
     """A traced array stays as it is, unless another order is asked for."""
     a = _said(a)
-    if not is_traced(a):
-        return np.asarray(a, dtype, order, copy=copy)
-    return array(a, dtype, copy=copy, order=order)
+    return array(a, dtype, copy=copy, order=order) if is_traced(a) else np.asarray(a, dtype, order, copy=copy)
 
 
-class Converter:
-    """``_array_converter``, with which NumPy's own code reads its arguments and returns its result."""
+class Converter(tuple):
+    """``_array_converter``: the arrays among the arguments of NumPy's own code, which its results take after."""
 
-    def __init__(self, *arrays: Any) -> None:
-        self._arrays = tuple(asarray(each) for each in arrays)
+    def __new__(cls, *arrays: Any) -> Converter:
+        return super().__new__(cls, map(asarray, arrays))
 
-    def __getitem__(self, position: int) -> Any:
-        return self._arrays[position]
-
-    def as_arrays(self, **options: Any) -> tuple[Any, ...]:
-        return self._arrays
+    def as_arrays(self, **options: Any) -> Converter:
+        return self
 
     def result_type(self, *, ensure_inexact: bool = False, **options: Any) -> np.dtype:
-        return common_dtype(*self._arrays, *([0.0] if ensure_inexact else []))
+        return common_dtype(*self, *([0.0] if ensure_inexact else []))
 
     def wrap(self, result: Any, **options: Any) -> Any:
         return result
@@ -281,14 +276,6 @@ for _function in (np.histogram, np.bincount):
 
 replaces(np.fromfile)(_refusing("np.fromfile", "the program runs once, so the result would be the same at every call",
                                 "Ask outside, and pass the answer in as an argument"))
-
-
-@replaces(np.nditer)
-def nditer(op, *args, **options):
-    if is_traced(op):
-        raise refuse("np.nditer of a traced array", "it goes through the array's memory",
-                     "Compute with the whole array, or write for i in range(x.shape[0]): x[i]")
-    return np.nditer(op, *args, **options)
 
 
 # ---------------------------------------------------------------- the stand-in module
@@ -562,7 +549,7 @@ def _guarded(func: Callable) -> Callable:
     return guard
 
 
-for _class in (np.finfo, np.iinfo):
+for _class in (np.finfo, np.iinfo, np.nditer):
     OVERRIDES[_class] = _guarded(_class)
 
 
