@@ -56,8 +56,8 @@ BETWEEN = ("Find the point to the left: i = np.clip(np.sum(xp <= x[..., None], -
 ENDS = "Write start + np.arange(n) * ((stop - start) / (n - 1))"
 OUTCOME = "Return np.all(a == b), or of np.isclose(a, b), and ask bool() of it outside the traced function"
 REMEDIES: dict[str, str] = {name: remedy for names, remedy in {
-    "median percentile quantile partition nanmedian nanpercentile nanquantile": SORT, "convolve correlate": WINDOWS, "interp": BETWEEN,
-    "linspace logspace geomspace": ENDS, "allclose array_equal array_equiv": OUTCOME,
+    "median percentile quantile partition nanmedian nanpercentile nanquantile": SORT, "convolve correlate": WINDOWS,
+    "interp": BETWEEN, "linspace logspace geomspace": ENDS, "allclose array_equal array_equiv": OUTCOME,
     "searchsorted": "Count: np.sum(x < v[..., None], axis=-1), and <= for side='right'",
     "digitize": "Count: np.sum(bins <= x[..., None], axis=-1)", "insert": "Write np.concatenate([x[:i], values, x[i:]])",
     "isin": "Compare with each: np.any(x[..., None] == np.ravel(values), axis=-1)",
