@@ -282,9 +282,9 @@ def make_plan(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]],
     held = [set(p.members) for p in patterns]
     patterns = [_close(graph, p) for p in patterns]
     # a returned constant, a view of an input ...
-    while missing := _without_owner(graph, patterns, held):
-        held += [{v} for v in missing]
-        patterns += [_close(graph, Pattern((v,), (), "kernel", alone)) for v in missing]
+    while missing := _needed_outside(graph, patterns).difference(*held):
+        held += [{v} for v in sorted(missing)]
+        patterns += [_close(graph, Pattern((v,), (), "kernel", alone)) for v in sorted(missing)]
     patterns = _with_outputs(graph, patterns, held)
     return verify_plan(FusionPlan(graph, strategy, in_order(graph, patterns), tuple(decisions)))
 
@@ -316,18 +316,13 @@ def _close(graph: Graph, pattern: Pattern) -> Pattern:
 
 
 def _needed_outside(graph: Graph, patterns: Sequence[Pattern]) -> set[int]:
-    """Values that must be in memory: the caller or a pattern that does not hold them reads them. And inputs."""
-    return returned(graph).union(*(pattern_inputs(graph, pattern) for pattern in patterns))
-
-
-def _without_owner(graph: Graph, patterns: Sequence[Pattern], held: Sequence[set[int]]) -> list[int]:
-    """Values that must be in memory and that no pattern holds."""
-    return sorted(_needed_outside(graph, patterns).difference(graph.inputs, *held))
+    """Values that must be in memory: the caller or a pattern that does not hold them reads them."""
+    return returned(graph).union(*(pattern_inputs(graph, pattern) for pattern in patterns)).difference(graph.inputs)
 
 
 def _with_outputs(graph: Graph, patterns: Sequence[Pattern], held: Sequence[set[int]]) -> list[Pattern]:
     """Give each value that must be in memory to the first pattern that was asked to hold it."""
-    left = _needed_outside(graph, patterns).difference(graph.inputs)
+    left = _needed_outside(graph, patterns)
     found = []
     for pattern, members in zip(patterns, held, strict=True):
         if pattern.kind != "library":

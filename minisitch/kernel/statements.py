@@ -92,9 +92,8 @@ class Statements:
             self.name[key] = self._leaf(key, variables) if reads is None else self._value(key, reads, variables)
 
     def _guard(self, key: Key) -> Guard:
-        """The guard under which a pair is needed. None of several (see ``_load``)."""
-        alternatives = self.loop.pulled.guards[key]
-        return alternatives[0] if len(alternatives) == 1 else ()
+        """The guard under which a pair is needed. Empty if there are several (see ``_load``)."""
+        return self.loop.pulled.guards[key] or ()
 
     def _leaf(self, key: Key, variables: frozenset[str]) -> str:
         value, position = key
@@ -132,7 +131,7 @@ class Statements:
         name, guard = self.names.fresh(key[0]), self._guard(key)
         inside = variables_of(condition.index for condition in guard)
         hoisted = self._once(variables) and not self._once(variables | inside)  # out of the loop that its guard depends on
-        unguarded = hoisted or len(self.loop.pulled.guards[key]) != 1
+        unguarded = hoisted or self.loop.pulled.guards[key] is None
         if unguarded:
             guard = () if written is None or written.verdict else (written,)
         clamp = unguarded and written is None

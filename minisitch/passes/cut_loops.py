@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ..kernel.ir import Choose, FromIndex, Kernel, Load, Loop, Nest, Phase, Stmt, Store, rewritten
-from ..stitch.index import ZERO
+from ..stitch.index import ZERO, Within, variable
 from .registry import kernel_pass
 
 MOST_CUTS = 3  # of an innermost loop; with more it stays whole
@@ -33,13 +33,24 @@ def _cut(phase: Phase) -> Phase:
     if len(loops) != 1 or not loops[0].var.startswith("c") or loops[0].bounds or loops[0].kind != "serial":
         return phase
     (loop,) = loops
-    cuts = sorted({edge for s in phase.body for c in getattr(s, "guard", ()) for edge in c.span(loop.var, loop.last) or ()
+    cuts = sorted({edge for s in phase.body for c in getattr(s, "guard", ()) for edge in _span(c, loop) or ()
                    if 0 < edge < loop.last})
     if not 0 < len(cuts) <= MOST_CUTS:
         return phase
     pieces = tuple(replace(loop, first=first, last=last, body=within(loop.body, loop, first, last))
                    for first, last in pairwise([0, *cuts, loop.last]))
     return replace(phase, nest=rewritten(phase.nest, lambda stmt: pieces if stmt == loop else (stmt,)))
+
+
+def _span(condition: Within, loop: Loop) -> tuple[int, int] | None:
+    """The first turn of a loop for which a condition holds, and the end of these turns.
+
+    None if the condition's index is not the loop's variable plus a number.
+    """
+    index = condition.index
+    if index.terms != variable(loop.var, loop.last).terms:
+        return None
+    return condition.low - index.const, condition.high - index.const
 
 
 def within(body: Nest, loop: Loop, first: int, last: int) -> Nest:
@@ -55,7 +66,7 @@ def within(body: Nest, loop: Loop, first: int, last: int) -> Nest:
         if not isinstance(stmt, Load | Choose | Store):
             found.append(stmt)
             continue
-        spans = [(c, c.span(loop.var, loop.last)) for c in stmt.guard]
+        spans = [(c, _span(c, loop)) for c in stmt.guard]
         left = tuple(c for c, known in spans if not known)
         fails = any(known and (last <= known[0] or known[1] <= first) for _, known in spans)
         if not fails:

@@ -11,6 +11,7 @@ After:   group 0: %0 %1 %3 %4 %5 %6, dominant %5, sub-dominant %6: both read %1
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
@@ -136,12 +137,11 @@ def _positions(graph: Graph, sub_roots: Iterable[int]) -> tuple[list[set[tuple[i
     ways: list[set[tuple[int, int]]] = [set() for _ in graph.nodes]
     found: dict[int, str] = {}
     for node in reversed(graph.nodes):
-        if node.op == "input" or node.kind == "source":
+        if node.kind == "source":
             continue
         mine = ways[node.id]
         if node.id not in in_memory:
-            roots = [root for root, _ in mine]
-            worst = max((roots.count(r) for r in set(roots)), default=0) if len(mine) > 2 else len(mine)
+            worst = max(Counter(root for root, _ in mine).values(), default=0)
             most = MOST_HEAVY_POSITIONS if is_heavy(graph, node) else MOST_POSITIONS
             if node.kind == "map" and worst > most:
                 in_memory.add(node.id)

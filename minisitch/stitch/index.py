@@ -278,15 +278,6 @@ class Within:
             return True
         return False if high < self.low or low >= self.high or self.low >= self.high else None
 
-    def span(self, name: str, size: int) -> tuple[int, int] | None:
-        """The first value of a variable for which the condition holds, and the end of these values.
-
-        None if the index is not this variable plus a number.
-        """
-        if self.index.terms != ((1, Digit(name, 1, size)),):
-            return None
-        return self.low - self.index.const, self.high - self.index.const
-
 
 Guard = tuple[Within, ...]  # all must hold
 

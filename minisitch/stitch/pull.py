@@ -114,14 +114,14 @@ class Pull:
     """Everything to compute for some values at some positions (thread composition).
 
     ``order`` lists (value, position) pairs, operands first. ``reads`` gives each pair's operands,
-    or None for a leaf, which is a value in memory. ``guards`` says when a pair is needed: when any
-    of its guards holds (an empty guard: always). ``indices`` names the integers that gathers read,
-    each with its pair and with the extent that it is clamped to.
+    or None for a leaf, which is a value in memory. ``guards`` gives each pair the guard under
+    which it is needed, or None if there are several. ``indices`` names the integers that gathers
+    read, each with its pair and with the extent that it is clamped to.
     """
 
     order: tuple[Key, ...]
     reads: Mapping[Key, tuple[Read | None, ...] | None]
-    guards: Mapping[Key, tuple[Guard, ...]]
+    guards: Mapping[Key, Guard | None]
     indices: Mapping[str, tuple[Key, int]]
 
     @cached_property
@@ -189,31 +189,14 @@ def _counted(graph: Graph, value: int, position: Position) -> Index | None:
 
 
 def _guards(order: Sequence[Key], reads: Mapping[Key, tuple[Read | None, ...] | None],
-            roots: Iterable[Key]) -> dict[Key, tuple[Guard, ...]]:
-    """When each pair is needed, as alternative guards.
-
-    An empty tuple means 'sometimes'. It stands for more than four alternatives.
-    """
-    if not any(read and read.guard for each in reads.values() for read in each or ()):
-        return dict.fromkeys(order, ((),))
-    found: dict[Key, dict[Guard, None] | None] = {key: {(): None} for key in roots}
+            roots: Iterable[Key]) -> dict[Key, Guard | None]:
+    """The guard under which each pair is needed. None if there are several."""
+    found: dict[Key, Guard | None] = dict.fromkeys(roots, ())
     for key in reversed(order):
-        mine = found.setdefault(key, {(): None})
-        for read in reads[key] or ():
-            if read is None:
-                continue
-            target = read.key
-            if mine is None or found.get(target, {}) is None:
-                found[target] = None
-                continue
-            theirs = found.setdefault(target, {})
-            assert theirs is not None
-            for guard in mine:
-                both = settle((*guard, *read.guard))
-                if both is not None:
-                    theirs[both] = None
-            if () in theirs:
-                found[target] = {(): None}
-            elif len(theirs) > 4:
-                found[target] = None
-    return {key: tuple(value) if value else () for key, value in found.items()}
+        mine = found.setdefault(key, ())
+        for read in filter(None, reads[key] or ()):
+            asked = None if mine is None else settle((*mine, *read.guard))
+            known = found.setdefault(read.key, asked)
+            if known != () and known != asked:
+                found[read.key] = () if asked == () else None
+    return found
