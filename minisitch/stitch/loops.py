@@ -228,19 +228,14 @@ class _Arranger:
     def _by_operands(self, value: int) -> bool:
         """Whether a concatenation is stored operand by operand (``_add_operands``).
 
-        True for an output if all its readers, if it has any, are column-reduces: they wait for the
-        whole value anyway. Also true for an output with more than ``MOST_CHOICES`` operands:
-        testing for each element which operand it comes from costs more than a grid barrier.
+        True for an output whose readers, if it has any, are column-reduces: they wait for the whole
+        value anyway. Also true for an output with more than ``MOST_CHOICES`` operands: testing for
+        each element which operand it comes from costs more than a grid barrier.
         """
-        pending = [value] if value in self.graph.outputs else []
-        if pending and self.stitching.barriers and self._choices(value) > MOST_CHOICES:
-            return True
-        for reader in pending:
-            users = self.graph.users[reader]
-            if any(u in self.wanted and not self._waits(self.graph[u]) for u in users):
-                return False
-            pending += [u for u in users if u not in self.wanted and u not in pending]
-        return bool(pending)
+        if value not in self.graph.outputs:
+            return False
+        many = self.stitching.barriers and self._choices(value) > MOST_CHOICES
+        return many or all(self._waits(self.graph[user]) for user in self.graph.users[value])
 
     def _choices(self, value: int) -> int:
         """How many operands a reader of a concatenation chooses from.
