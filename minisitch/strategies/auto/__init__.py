@@ -89,7 +89,7 @@ class Way:
 
     def __str__(self) -> str:
         kernels = count(sum(p.kind == "kernel" for p in self.patterns), "kernel")
-        return f"{self.name} {self.us:.4g} us in {kernels}{'' if self.exact else ' (bound)'}"
+        return f"{self.name} {'' if self.exact else 'at least '}{self.us:.4g} us in {kernels}"
 
 
 @strategy("auto")
@@ -128,7 +128,7 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
         if way.exact and (way.us - calls) * judge.resolution < us - calls:
             taken, chosen = name, judge.judged(plan)
             us = judge.prices.plan_us(chosen)
-    said[-1] += f": {taken}"
+    said.append(f"taken: {taken}")
     chosen = judge.merged(chosen)
     decision = Decision(graph.outputs, "fuse", "cheapest-plan", "; ".join(said))
     return replace(chosen, decisions=(decision, *chosen.decisions))
@@ -163,9 +163,9 @@ class _Judge:
         best = min(self._better(ways), key=lambda way: way.us, default=ways[0])
         if len(ways) > 1:
             nearest = min(ways, key=lambda way: way.us)
-            why = f"{', '.join(map(str, ways))}: {best.name}"
+            why = f"{'; '.join(map(str, ways))}; taken: {best.name}"
             if best is not nearest and nearest.us < best.us:
-                why += f", which {nearest.name} does not beat {self._margin(nearest)} times"
+                why += f", since {nearest.name} is not {self._margin(nearest)} times as fast"
             decisions.append(Decision(pattern.outputs, "fuse", "cheapest-way", why))
         return [pattern] if best is ways[0] else [self._placed(part, twin, body) for part in best.patterns]
 

@@ -52,7 +52,7 @@ def decide(graph: Graph, device: Device, width: int = WIDTH, best: int = BEST) -
         if maker.lessons == known:
             break
     *_, chosen = min(made, key=lambda one: one[0])
-    said = ", ".join(f"{us:.4g} us in {count(len(plan.kernels), 'kernel')}{bound}" for us, bound, plan in made)
+    said = ", ".join(f"{bound}{us:.4g} us in {count(len(plan.kernels), 'kernel')}" for us, bound, plan in made)
     patterns, decisions = [], [Decision(graph.outputs, "fuse", "cheapest-of-beam", said), *chosen.decisions]
     for pattern in chosen.patterns:
         if pattern.kind == "kernel" and pattern.composition == LOCAL:
@@ -85,7 +85,7 @@ class _Maker:
         while True:
             plan = make_plan(self.graph, "fs20", [self._members(m) for m in masks], (), LOCAL)
             if bounded and (least := sum(self.generator.prices.least_us(p, divided=True) for p in plan.patterns)) >= limit:
-                return least, " (bound)", plan
+                return least, "at least ", plan
             owner = {v: k for k, mask in enumerate(masks) for v in bits(mask)}
             parts: dict[int, list[int]] = {}
             patterns = []
