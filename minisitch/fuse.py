@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -447,12 +447,12 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
     number: dict[int, int] = {}
     nodes: list[Node] = []
     inputs: list[int] = []
-    origin: list[int] = []
 
-    def append(source: int, op: str, args: Iterable[int], node: Node, attrs: tuple[tuple[str, Any], ...]) -> None:
-        number[source] = len(nodes)
-        nodes.append(Node(len(nodes), op, tuple(number[a] for a in args), node.type, attrs, node.where, node.via))
-        origin.append(source)
+    def append(value: int, node: Node) -> None:
+        number[value] = len(nodes)
+        nodes.append(replace(node, id=len(nodes), args=tuple(number[a] for a in node.args)))
+        if node.op == "input":
+            inputs.append(value)
 
     # A product needs whole operands, so it has no windows.
     products = pattern.kind != "kernel" or pattern.composition.products
@@ -462,29 +462,24 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
         if node.op in COUNTED and member not in pattern.outputs:
             continue
         for arg in node.args:
-            if arg in number:
-                continue
-            if arg in inside:  # a constant or an iota: these were skipped above until now
-                append(arg, graph[arg].op, (), graph[arg], graph[arg].attrs)
-                continue
             memory = read_in_place(graph, arg)
+            if arg in inside:
+                if arg not in number:  # a constant or an iota: these were skipped above until now
+                    append(arg, graph[arg])
+                continue
             if memory not in number:
                 length = (("length", windows[memory][1]),) if memory in windows else ()
-                append(memory, "input", (), Node(0, "", (), graph[memory].type), length)
-                inputs.append(memory)
-            if memory != arg:
-                append(arg, "reshape", (memory,), Node(0, "", (), graph[arg].type), (("shape", graph[arg].type.shape),))
-        attrs = node.attrs
-        if node.op == "slice" and node.args[0] not in inside and read_in_place(graph, node.args[0]) in windows:
-            shift = windows[read_in_place(graph, node.args[0])][2]
-            attrs = tuple((k, tuple(a - b for a, b in zip(v, shift, strict=True)) if k == "start" else v) for k, v in attrs)
+                append(memory, Node(0, "input", (), graph[memory].type, length))
+            if arg not in number:
+                append(arg, Node(0, "reshape", (memory,), graph[arg].type, (("shape", graph[arg].type.shape),)))
+            if memory in windows:  # the reader is a slice
+                start = tuple(a - b for a, b in zip(node.attr("start"), windows[memory][2], strict=True))
+                node = replace(node, attrs=tuple(sorted({**node.attributes, "start": start}.items())))
         if member not in number:
-            append(member, node.op, node.args, node, attrs)
-            if node.op == "input":
-                inputs.append(member)
+            append(member, node)
     outputs = tuple(number[o] for o in pattern.outputs)
     offsets = tuple(windows[memory][0] if memory in windows else 0 for memory in inputs)
-    return Body(Graph(tuple(nodes), outputs), tuple(inputs), pattern.outputs, tuple(origin), offsets)
+    return Body(Graph(tuple(nodes), outputs), tuple(inputs), pattern.outputs, tuple(number), offsets)
 
 
 def _windows(graph: Graph, pattern: Pattern) -> dict[int, tuple[int, int, tuple[int, ...]]]:
