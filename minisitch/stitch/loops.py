@@ -119,9 +119,8 @@ class _Arranger:
     # -- reduces
     def _add_reduce(self, node: Node) -> None:
         shape = self.graph[node.args[0]].type.shape
-        host = self._carrying_dominant(node, shape)
-        if host is not None:
-            self._add_carry(node, shape, host)
+        if carried := self._carried(node, shape):
+            self._add_carry(node, shape, *carried)
         elif is_row_reduce(self.graph, node):
             self._add_row_reduce(node, shape)
         else:
@@ -171,8 +170,8 @@ class _Arranger:
         how = Mapped(Partition((0,), (1,), (2,)), space, mapping)
         self._add(node, "combine", parts, how, first.result_at, first.level + 1)
 
-    def _carrying_dominant(self, node: Node, shape: tuple[int, ...]) -> Node | None:
-        """The row-reduce in whose loop the column-reduce ``node`` can run, or None.
+    def _carried(self, node: Node, shape: tuple[int, ...]) -> tuple[Node, Mapped] | None:
+        """The row-reduce in whose loop the column-reduce ``node`` can run, and how. None if there is none.
 
         Both are in one group and read data of one shape. The rows of the row-reduce are the axes
         that ``node`` reduces. So one loop over the rows can feed both.
@@ -185,11 +184,12 @@ class _Arranger:
         long_axes = {a for a, n in enumerate(shape) if n != 1}
         if long_axes.difference(dominant.attr("axes")) != long_axes.intersection(node.attr("axes")):
             return None
-        rows, _, cols = _columns_of(node, shape).extents(shape)
+        partition = _columns_of(node, shape)
+        rows, _, cols = partition.extents(shape)
         mapping = self._map_adaptively(rows, cols)
         others = {s.thread_map for s in self.order if s.role == "carry" and s.space.rows == rows}
         fits = mapping.splits == 1 and others <= {mapping} and self._room_for_carry(node, mapping, cols)
-        return dominant if fits else None
+        return (dominant, Mapped(partition, Space("row", rows), mapping)) if fits else None
 
     def _row_reduce_of(self, node: Node, shape: tuple[int, ...]) -> Node | None:
         """The dominant of the node's group, if it is a row-reduce over data of this shape."""
@@ -210,15 +210,12 @@ class _Arranger:
         wanted = sum(size * itemsize(compute_dtype(self.graph[value].type.dtype)) for value, size in rows)
         return wanted <= self.device.shared_per_block - EXCHANGE_BYTES
 
-    def _add_carry(self, node: Node, shape: tuple[int, ...], host: Node) -> None:
-        partition = _columns_of(node, shape)
-        rows, _, cols = partition.extents(shape)
-        mapping = self._map_adaptively(rows, cols)
-        parts = mapping.blocks * mapping.rows_per_block
+    def _add_carry(self, node: Node, shape: tuple[int, ...], host: Node, how: Mapped) -> None:
+        parts = how.thread_map.blocks * how.thread_map.rows_per_block
         self._decide(node, "carry", f"shares its rows with %{host.id} {host.op}: one partial row for each of "
                                     f"{parts} row lanes, so the data is read once")
-        first = self._add_fold(node, "carry", shape, Mapped(partition, Space("row", rows), mapping))
-        self._combine_columns(node, (1, parts, cols), first)
+        first = self._add_fold(node, "carry", shape, how)
+        self._combine_columns(node, (1, parts, first.cols), first)
 
     # -- element-wise sub-roots
     def _add_map(self, node: Node) -> None:
@@ -256,7 +253,7 @@ class _Arranger:
         """True for a reduce that reads rows of other tasks under every mapping."""
         if node.kind != "reduce" or is_row_reduce(self.graph, node):
             return False
-        return self._carrying_dominant(node, self.graph[node.args[0]].type.shape) is None
+        return self._carried(node, self.graph[node.args[0]].type.shape) is None
 
     def _add_operands(self, node: Node) -> None:
         """Give each operand of a concatenation a loop that stores it at its offset in the result.
