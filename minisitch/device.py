@@ -8,8 +8,6 @@ since no datasheet prints it. A CPU's figures are in ``runtime.this_machine``.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .errors import DeviceError
@@ -72,10 +70,6 @@ class Device:
     def __post_init__(self) -> None:
         if self.max_block < 1 or self.max_block & (self.max_block - 1):
             raise DeviceError(f"{self.name}: max_block is {self.max_block}, not a power of two: take the next smaller one")
-
-    @functools.cached_property
-    def nanoseconds(self) -> Mapping[str, float]:
-        return dict(self.core_ns)
 
     def wave(self, block: int, shared: int = 0, registers: int = 32) -> int:
         """How many blocks are resident at once on the whole device (AStitch B8, "assume").

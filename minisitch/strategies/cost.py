@@ -250,7 +250,7 @@ class _Loops:
     """
 
     def __init__(self, kernel: ir.Kernel, segment: ir.Segment) -> None:
-        self.cost, self.ns, self.dragged = kernel.device.nanoseconds, 0.0, 0
+        self.cost, self.ns, self.dragged = dict(kernel.device.core_ns), 0.0, 0
         self.outer: tuple[str, int] | None = None  # variable and trips of the next outer loop
         self.dtype, self.constants = {b.name: b.dtype for b in kernel.buffers}, {name for name, _, _ in kernel.constants}
         self.dtype |= {w.name: self.dtype[w.buffer] for w in segment.windows.values()}
