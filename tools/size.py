@@ -27,8 +27,8 @@ BUDGETS = {
     "package, code lines": 23_062,  # without course/ and the explorer, which have bounds of their own
     "course, code lines": 2_030,
     "explorer, code lines": 625,
-    "road, code lines": 3_495,
-    "afternoon path, code lines": 2_320,
+    "road, code lines": 3_482,
+    "afternoon path, code lines": 2_312,
     "road, tokens a code line": 11.9,
     "package, lines over 100 columns, percent": 7.1,
 }
