@@ -157,7 +157,7 @@ def programs(every: int = 1) -> Iterator[tuple[str, str]]:
     """(function, text of a program), for the whole table.
 
     With ``every`` = n only one call in n of a ufunc is made, since all ufuncs share their code. The same holds for combinations
-    that another call stands for. The first one taken moves on from call to call. With 9, which shares no factor with most numbers
+    that another call stands for. The first one taken moves on from call to call. With 19, which shares no factor with most numbers
     of choices, each choice comes up. A call that stands for one program is always there.
     """
     for number, name in enumerate(UFUNCS):

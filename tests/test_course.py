@@ -300,12 +300,12 @@ def test_the_form_of_every_assignment(name):
 
 
 def sampled(assignment):
-    """The solution and the first misconception. `course verify`, which ends `make test`, tries the others too."""
+    """The solution, the starter and the first misconception. `course verify`, which ends `make test`, tries all of all assignments."""
     found = list(trials(assignment))
     return [next(t for t in found if t.kind == kind) for kind in ("solution.py", "starter", "wrong")]
 
 
-SAMPLED = [trial for each in KNOWN.values() for trial in sampled(each)]
+SAMPLED = [trial for name in ("A2", "A5", "A10") for trial in sampled(KNOWN[name])]  # kernels; plain values; both
 
 
 @pytest.mark.parametrize("trial", SAMPLED, ids=lambda trial: f"{trial.folder.name[:2]}: {trial.name}")

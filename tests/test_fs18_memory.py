@@ -167,7 +167,7 @@ def test_what_is_given_up_first():
 def test_the_kernel_itself_stays_within_the_limit(device):
     """The bytes that count are those of the kernel that runs, whatever its layout shares."""
     shrunk = 0
-    for seed in range(60):
+    for seed in range(30):
         graph = simplify(random_graph(np.random.default_rng(seed), max_nodes=40, max_elements=400, library=False))
         for limit in (200, 600):
             found = plan(graph, "fs18", Limits(device, shared=limit))
@@ -184,7 +184,7 @@ def test_the_kernel_itself_stays_within_the_limit(device):
                 assert not set(mine) & set(how.shared)
                 shrunk += bool(mine)
             assert all(f"the limit is {limit}" in d.why for d in gone.values())
-    assert shrunk > 5
+    assert shrunk > 2
 
 
 @pytest.mark.paper(15)

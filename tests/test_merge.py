@@ -147,7 +147,7 @@ def in_as_few_launches_as_can_be(plan, monkeypatch, device):
 def test_random_plans_of_every_strategy_in_fewer_launches(monkeypatch):
     """On both targets; the stepper sees every race, and the emitted texts are those of the runtime."""
     seen = Counter()
-    graphs = [simplify(random_graph(np.random.default_rng(seed), max_nodes=26, max_elements=400)) for seed in range(6)]
+    graphs = [simplify(random_graph(np.random.default_rng(seed), max_nodes=26, max_elements=400)) for seed in range(3)]
     for graph in [*graphs, *map(blocky_graph, range(3))]:
         inputs = random_inputs(graph, np.random.default_rng(0))
         for name in ("none", "xla", "fs18", "fs20", "auto"):  # some kernels of auto have parts already
@@ -164,14 +164,14 @@ def test_random_plans_of_every_strategy_in_fewer_launches(monkeypatch):
                 seen["barriers"] += sum(k.grid_barriers for k in stages.kernels)
                 seen["side by side"] += sum(len(k.plan.composition.parts) > 1 + k.grid_barriers for k in stages.kernels
                                             if isinstance(k.plan.composition, Merging))
-    assert min(seen.values()) > 6 and len(seen) == 5 and seen["step launches saved"] > 90, seen
+    assert min(seen.values()) > 3 and len(seen) == 5 and seen["step launches saved"] > 45, seen
 
 
 @pytest.mark.parametrize("device", [V100, CPU])
 def test_auto_takes_fewer_launches_only_where_they_are_cheaper(device):
     """The plan in fewer launches is no dearer, and says what it was before."""
     said = 0
-    for seed in range(25):
+    for seed in range(12):
         graph = random_graph(np.random.default_rng(seed), max_nodes=40, max_elements=1 << (6 + seed % 12))
         prices, plan = Prices(graph, device), fuse(graph, "xla", device)
         fewer = launches.merged_plan(plan, prices)
@@ -180,7 +180,7 @@ def test_auto_takes_fewer_launches_only_where_they_are_cheaper(device):
         assert len(why) == (len(fewer.kernels) < len(plan.kernels))
         assert all(w.startswith(f"{len(fewer.kernels)} kernel") and f" instead of {len(plan.kernels)}: " in w for w in why)
         said += len(why)
-    assert said > 10
+    assert said > 5
 
 
 @pytest.mark.parametrize("compare", [False, True])

@@ -8,7 +8,7 @@ from itertools import chain, combinations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from programs import layernorm, softmax
 from stitch_help import CPU, DISTURBED, ROOT, TOY, V100, figure_7, program, traced
@@ -157,6 +157,7 @@ def test_kernels_around_calls_each_need_a_launch():
 
 
 # ---------------------------------------------------------------- nothing beats it
+@settings(max_examples=12)
 @given(graphs(max_nodes=18, max_elements=20_000), DEVICES)
 def test_no_strategy_beats_the_optimum(graph, device):
     graph = simplify(graph)

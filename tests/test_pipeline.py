@@ -52,7 +52,7 @@ def test_numpy_functions(case, strategy):
     check_program(case, run_function)
 
 
-@pytest.mark.parametrize(("target", "count"), [("python", 12), ("step", 12)])
+@pytest.mark.parametrize(("target", "count"), [("python", 6), ("step", 6)])
 def test_a_slice_of_the_random_programs(target, count):
     """Deterministic; the closing note names the command that runs thousands."""
     failures = [f for seed in range(count) for f in tool.check_seed(seed, target)]

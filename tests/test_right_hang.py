@@ -3,7 +3,7 @@
 Counts rather than clocks: statements of kernels, different kernels, calls of functions.
 """
 
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -68,6 +68,12 @@ def pixels(steps):
 PROGRAMS = {f.__name__: f for f in (jacobi, pressure, gates, pixels)}
 
 
+@cache
+def simplified(name, steps):
+    """One graph for all strategies: planning changes none."""
+    return simplify(PROGRAMS[name](steps))
+
+
 def different(stages):
     return len(set(stages.digests))
 
@@ -76,7 +82,7 @@ def different(stages):
     *((name, strategy) for name in ("jacobi", "pixels") for strategy in EVERY),
     *((name, strategy) for name in ("pressure", "gates") for strategy in ("none", "astitch", "auto")), ("gates", "fs20")])
 def test_more_rounds_of_a_loop_are_no_more_kernels_to_compile(name, strategy):
-    few, many = (lowered(simplify(PROGRAMS[name](steps)), strategy, "step", V100, "schedule") for steps in (32, 72))
+    few, many = (lowered(simplified(name, steps), strategy, "step", V100, "schedule") for steps in (24, 48))
     assert max(kernel.size for kernel in many.kernels) <= MOST
     assert different(many) <= different(few) + 3, "three at most for what does not divide evenly"
     assert different(many) <= 18, "an operation of a round each, at most"
@@ -84,7 +90,7 @@ def test_more_rounds_of_a_loop_are_no_more_kernels_to_compile(name, strategy):
 
 @pytest.mark.parametrize("strategy", EVERY)
 def test_planning_and_building_grow_with_the_rounds_of_a_loop(strategy):
-    graphs = [simplify(gates(steps)) for steps in (20, 60)]
+    graphs = [simplified("gates", steps) for steps in (12, 36)]
     few, many = (calls_of(partial(lowered, g, strategy, "step", renamed(V100), "schedule")) for g in graphs)
     assert many < 3.3 * few
 
@@ -122,7 +128,7 @@ def cut_everywhere(patch):
 def test_cut_programs_give_the_same_bits(strategy, monkeypatch):
     monkeypatch.setenv("MINISITCH_PLANS", "0")
     cut = 0
-    for seed in range(10):
+    for seed in range(6):
         graph = simplify(random_graph(np.random.default_rng(seed), max_nodes=24))
         inputs = random_inputs(graph, np.random.default_rng(seed), special=True)
         target, device = ("step", TOY) if seed % 5 == 0 else ("python", CPU)
@@ -139,7 +145,7 @@ def test_cut_programs_give_the_same_bits(strategy, monkeypatch):
                 assert np.array_equal(a, b, equal_nan=a.dtype.kind == "f"), (seed, str(graph))
             else:
                 np.testing.assert_allclose(np.asarray(a, float), np.asarray(b, float), rtol=1e-2, atol=1e-2, equal_nan=True)
-    assert cut > 4, "most are cut"
+    assert cut > 2, "most are cut"
 
 
 # ---------------------------------------------------------------- planning

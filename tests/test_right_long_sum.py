@@ -28,7 +28,7 @@ def test_a_long_row_of_tenths_on_the_cpu(size, strategy):
 
 
 @pytest.mark.parametrize("strategy", ["none", "astitch"])
-@pytest.mark.parametrize("size", [1000, 30_000, 50_003])
+@pytest.mark.parametrize("size", [1000, 30_003])
 def test_a_long_row_of_tenths_in_cuda_text(size, strategy):
     x = np.full(size, 0.1, np.float32)
     got = ms.jit(lambda x: x.sum(), strategy=strategy, target="step", device="v100")(x)

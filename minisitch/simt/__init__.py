@@ -101,13 +101,10 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
         raise LaunchError(f"{grid} blocks of {block} threads: a block has 1 to {threads:,} threads")
     if min(shape) < 0:
         raise LaunchError(f"the grid is {grid}: a number of blocks is not negative")
-    program = read_program(kernel, name)
-    if not isinstance(arrays, Mapping) and len(arrays) != len(program.parameters):
-        raise LaunchError(f"{program.name} takes {len(program.parameters)} arrays {program.parameters}, got {len(arrays)}")
-    values = dict(arrays) if isinstance(arrays, Mapping) else dict(zip(program.parameters, arrays, strict=True))
+    values = dict(arrays if isinstance(arrays, Mapping) else _by_name(read_program(kernel, name), arrays))
+    program = read_program(kernel, name, frozenset(each for each in values if isinstance(values[each], np.ndarray)))
     if values.keys() != set(program.parameters):
         raise LaunchError(f"{program.name} takes {program.parameters}, got {tuple(values)}")
-    program = read_program(kernel, name, frozenset(each for each in values if isinstance(values[each], np.ndarray)))
     _refuse_float64(program, values)
     blocks = prod(shape)
     if program.waits_for("grid.sync") and wave is not None and blocks > wave:
@@ -125,6 +122,13 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
         if each in written and isinstance(value, Memory):
             _require_all_written(program, each, value)
     return traffic
+
+
+def _by_name(program: KernelProgram, arrays: Sequence[Any]) -> dict[str, Any]:
+    """The arguments, each with its parameter."""
+    if len(arrays) != len(program.parameters):
+        raise LaunchError(f"{program.name} takes {len(program.parameters)} arrays {program.parameters}, got {len(arrays)}")
+    return dict(zip(program.parameters, arrays, strict=True))
 
 
 def _sizes(what: str, given: int | Sequence[int]) -> Sizes:
