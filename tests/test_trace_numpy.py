@@ -444,3 +444,9 @@ def test_a_scalar_and_an_array_of_one_in_a_named_tuple_are_two_programs():
 
     g = ms.jit(f, target="reference")
     assert g(Pair(np.array(1, np.float32))) == 2 and g(Pair(np.float32(1))) == 1
+
+
+@pytest.mark.parametrize("odd", [1j, "a", None, [2 + 1j]])
+def test_erf_takes_real_numbers(odd):
+    with pytest.raises(TypeError, match="Cannot cast"):
+        erf(odd)

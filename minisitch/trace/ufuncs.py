@@ -277,7 +277,7 @@ def erf(x: Any) -> Any:
     if isinstance(x, TracedArray):
         return record("erf", x if x.dtype.kind == "f" else cast(x, np.float64))
     x = np.asarray(x)
-    result = OPS["erf"].numpy(x if x.dtype.kind == "f" else x.astype(np.float64))
+    result = OPS["erf"].numpy(x if x.dtype.kind == "f" else x.astype(np.float64, casting="same_kind"))
     return result[()]
 
 
