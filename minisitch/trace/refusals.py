@@ -49,20 +49,24 @@ CALLS: dict[Any, str] = {
 }
 # A function or a method of NumPy without an operation here -> what to write.
 SORT = "Write np.sort(x, axis=...) and take the elements at the wanted positions"
-WINDOWS = ("Write sliding_window_view(x, len(v)) @ v for mode='valid', and np.pad(x, len(v) - 1) in place of x for mode='full'. "
-           "A convolution takes v[::-1]")
-BETWEEN = ("Find the point to the left: i = np.clip(np.sum(xp <= x[..., None], -1) - 1, 0, len(xp) - 2). Then write the line "
-           "from fp[i] to fp[i + 1]")
+WINDOWS = ("Write sliding_window_view(x, len(v)) @ v for mode='valid', and np.pad(x, len(v) - 1) "
+           "in place of x for mode='full'. A convolution takes v[::-1]")
+BETWEEN = ("Find the point to the left: i = np.clip(np.sum(xp <= x[..., None], -1) - 1, 0, len(xp) - 2). "
+           "Then write the line from fp[i] to fp[i + 1]")
 ENDS = "Write start + np.arange(n) * ((stop - start) / (n - 1))"
 OUTCOME = "Return np.all(a == b), or of np.isclose(a, b), and ask bool() of it outside the traced function"
 REMEDIES: dict[str, str] = {name: remedy for names, remedy in {
-    "median percentile quantile partition nanmedian nanpercentile nanquantile": SORT, "convolve correlate": WINDOWS,
-    "interp": BETWEEN, "linspace logspace geomspace": ENDS, "allclose array_equal array_equiv": OUTCOME,
+    "median percentile quantile partition nanmedian nanpercentile nanquantile": SORT,
+    "convolve correlate": WINDOWS, "interp": BETWEEN, "linspace logspace geomspace": ENDS,
+    "allclose array_equal array_equiv": OUTCOME,
     "searchsorted": "Count: np.sum(x < v[..., None], axis=-1), and <= for side='right'",
-    "digitize": "Count: np.sum(bins <= x[..., None], axis=-1)", "insert": "Write np.concatenate([x[:i], values, x[i:]])",
+    "digitize": "Count: np.sum(bins <= x[..., None], axis=-1)",
+    "insert": "Write np.concatenate([x[:i], values, x[i:]])",
     "isin": "Compare with each: np.any(x[..., None] == np.ravel(values), axis=-1)",
-    "average": "Write np.sum(x * w, axis) / np.sum(w, axis)", "nditer": "Write for i in range(x.shape[0]): x[i]",
-    "choose": "Write np.select([k == 0, k == 1], [a, b])", "putmask place": "Write x[...] = np.where(mask, values, x)",
+    "average": "Write np.sum(x * w, axis) / np.sum(w, axis)",
+    "nditer": "Write for i in range(x.shape[0]): x[i]",
+    "choose": "Write np.select([k == 0, k == 1], [a, b])",
+    "putmask place": "Write x[...] = np.where(mask, values, x)",
     "piecewise": "Write np.select(conditions, [f(x), g(x)]), where functions take the whole array",
     "view": "Write x[:] for the same elements, and x.astype(dtype) for other ones. Bits are not traced",
 }.items() for name in names.split()}
