@@ -142,7 +142,8 @@ def _parser() -> argparse.ArgumentParser:
 # ---------------------------------------------------------------- the commands
 def _explain(options: argparse.Namespace) -> None:
     fn, args, kwargs = _program(options)
-    report = explain(fn, *args, strategy=options.strategy, target=_with_text(options.target),
+    target = "cpu" if options.target == "reference" else options.target  # the reference has no kernels to show
+    report = explain(fn, *args, strategy=options.strategy, target=target,
                      device=options.device, architecture=options.architecture, **kwargs)
     if options.html:
         _write(options.html, report.html)
@@ -206,11 +207,6 @@ def _doctor(options: argparse.Namespace) -> int:
     found = examine()
     print(report(found))
     return int(any(f.state == BROKEN for f in found))
-
-
-def _with_text(target: str) -> str:
-    """The target to show text for: the CPU if it is the reference, which has no kernels."""
-    return "cpu" if target == "reference" else target
 
 
 # ---------------------------------------------------------------- reading words

@@ -239,6 +239,20 @@ def test_measured_times_and_machine_code():
     assert 0 < found.kernel_us("astitch")
 
 
+def test_a_comparison_on_a_busy_machine_says_so():
+    """Library calls are the same under every strategy; where they took several times as long, a neighbour is to blame."""
+    found = ms.compare(lambda x, w: np.tanh(x @ w), *["f32[16,16]"] * 2, target="python", strategies=("none", "xla"))
+
+    def note(*times, **more):
+        return replace(found, rows=tuple(replace(r, measured_us=us, **more) for r, us in zip(found.rows, times, strict=True))).note
+
+    assert "The same library calls took 90.00 ms to 430.00 ms: something else keeps this machine busy." in note(90e3, 430e3)
+    assert "busy" not in note(300e3, 430e3), "that is noise"
+    assert "busy" not in note(20.0, 900.0), "so short a time says nothing"
+    assert "busy" not in note(0.0, 0.0), "nothing was measured"
+    assert "busy" not in note(90e3, 430e3, library_calls=0), "kernels alone may differ as they like"
+
+
 def test_comparing_leaves_the_arguments_alone():
     def step(x):
         x += 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -135,7 +136,17 @@ class Comparison:
         ran = "No kernel was run: NumPy made the results. " if self.target == "reference" else ""
         return (f"{measured}{ran}Target {self.target}, modelled for {self.device.name}. "
                 "A kernel is counted at each of its launches. "
-                f"Error: largest distance from float64, relative to the largest magnitude.{self.remark}")
+                f"Error: largest distance from float64, relative to the largest magnitude.{self.remark}{self._unrest}")
+
+    @property
+    def _unrest(self) -> str:
+        """A warning if equal library calls took twice as long, and a millisecond longer, under one strategy as another."""
+        usual = statistics.mode(r.library_calls for r in self.rows)
+        taken = [r.measured_us - self.kernel_us(r.strategy) for r in self.rows if r.library_calls == usual > 0 < r.measured_us]
+        if not taken or max(taken) <= max(2 * min(taken), 1000):
+            return ""
+        return (f" The same library calls took {duration(max(0.0, min(taken)))} to {duration(max(taken))}: "
+                "something else keeps this machine busy. Compare times in kernels, or measure again.")
 
     @property
     def markdown(self) -> str:

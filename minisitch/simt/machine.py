@@ -195,7 +195,9 @@ class Machine:
                 self.watched.clear()
             self.watching = quiet > PATIENCE * len(self.running)
             if self.watching and all(map(self.goes_in_circles, self.running)):
-                raise self.deadlock()
+                threads = [thread for block in self.running for thread in block.threads]
+                raise self.program.bug("deadlock", "every thread waits, or goes round a loop in which nothing changes",
+                                       *self.places(threads))
         self.tally.end_epoch(self.arrays)
         return self.tally.traffic()
 
@@ -219,7 +221,7 @@ class Machine:
         if site == EXIT:
             self.running.remove(block)
             self.tally.block([thread.counts for thread in block.threads], block.epoch)
-        elif self.verb(site) == "grid.sync":
+        elif self.verbs[site] == "grid.sync":
             block.at_grid_barrier = True
         else:
             self.film(block.threads, None)
@@ -294,17 +296,19 @@ class Machine:
             if site in self.meetings:
                 mask = self.integer(thread, 1) & FULL_MASK
                 if not mask >> thread.lane & 1:
-                    raise self.bug("lane-mask", f"lane {thread.lane} calls {self.verb(site)} with mask {mask:#010x}, "
+                    raise self.bug("lane-mask", f"lane {thread.lane} calls {self.verbs[site]} with mask {mask:#010x}, "
                                    "which leaves it out", thread)
                 groups.setdefault((site, mask), []).append(thread)
         present = (1 << len(warp)) - 1
         released: list[Thread] = []
         for (site, mask), threads in groups.items():
             if len(threads) == (mask & present).bit_count():
-                self.exchange(self.verb(site), threads)
+                self.exchange(self.verbs[site], threads)
                 released += threads
         if groups and not released and not any(self.spins(thread) for thread in warp):
-            raise self.missing_lanes(warp, groups)
+            site, mask = next(iter(groups))
+            raise self.program.bug("divergent-barrier", f"{self.verbs[site]} with mask {mask:#010x} waits for lanes that "
+                                   "stop elsewhere", *self.places(warp))
         return released
 
     def exchange(self, verb: str, threads: list[Thread]) -> None:
@@ -357,9 +361,6 @@ class Machine:
                                  thread.trace)
 
     # ------------------------------------------------------------ refusals
-    def verb(self, site: int) -> str:
-        return self.verbs[site]
-
     def spins(self, thread: Thread) -> bool:
         return thread.stop[0] in self.pauses
 
@@ -371,16 +372,6 @@ class Machine:
                 "A thread returns after the barrier, not before",
                 *self.places(threads))
 
-    def missing_lanes(self, warp: list[Thread], groups: dict[tuple[int, int], list[Thread]]) -> KernelBug:
-        site, mask = next(iter(groups))
-        return self.program.bug("divergent-barrier", f"{self.verb(site)} with mask {mask:#010x} waits for lanes that "
-                                "stop elsewhere", *self.places(warp))
-
-    def deadlock(self) -> KernelBug:
-        threads = [thread for block in self.running for thread in block.threads]
-        return self.program.bug("deadlock", "every thread waits, or goes round a loop in which nothing changes",
-                                *self.places(threads))
-
     def bug(self, rule: str, what: str, thread: Thread) -> KernelBug:
         return self.program.bug(rule, what, (thread.stop[0], self.now.who(thread.trace.stamp)))
 
@@ -389,7 +380,7 @@ class Machine:
         at: dict[tuple[int, str], list[Thread]] = {}
         for thread in threads:
             at.setdefault((thread.stop[0], self.waits_with(thread)), []).append(thread)
-        return [(site, f"{self.verb(site)}: {self.now.who(here[0].trace.stamp)}"
+        return [(site, f"{self.verbs[site]}: {self.now.who(here[0].trace.stamp)}"
                  + (f" and {len(here) - 1} more" if here[1:] else "") + values)
                 for (site, values), here in sorted(at.items(), key=lambda item: item[0])]
 
