@@ -25,6 +25,7 @@ from minisitch.strategies.kitsune.predict import workload
 from minisitch.strategies.kitsune.tiles import FINAL, FOLD
 
 EXECUTIONS = ("bulk-synchronous", "vertical", "dataflow")
+LOW = 1 / 3  # share of a unit's rate below which Kitsune counts it as idle
 
 
 def predict(graph: Graph, pipeline: Pipeline, device: Device) -> tuple[Simulation, Simulation, Simulation]:
@@ -61,6 +62,20 @@ def vertical(loads: Sequence[StageLoad], channels: Sequence[Channel], device: De
     kernels = [[_together([load for load in loads if load.name in group], loads, channels, device)] for group in groups]
     unbounded = [replace(c, depth=max(c.depth, entries_of(c, loads))) for c in channels]
     return replace(simulate("vertical", loads, unbounded, device, kernels), channels=tuple(channels))
+
+
+def both_low(run: Simulation) -> float:
+    """The share of the time in which SMs and DRAM both are below a third of their rates."""
+    low = sum(m.end - m.start for m in run.moments if max(m.simt, m.tensor) < LOW and m.dram < LOW)
+    idle = run.makespan_us - sum(m.end - m.start for m in run.moments)  # launches
+    return (low + idle) / run.makespan_us
+
+
+def line(run: Simulation) -> str:
+    """One execution with its figures."""
+    used = "  ".join(f"{unit} {part:4.0%}" for unit, part in run.utilisation.items())
+    return (f"{run.execution:16} {run.makespan_us:9.2f} us  {run.kernels:2} kernels  {run.dram_bytes:13,} DRAM bytes  "
+            f"{used}  both low {both_low(run):4.0%}")
 
 
 def executions(loads: Sequence[StageLoad], channels: Sequence[Channel],

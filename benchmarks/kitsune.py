@@ -44,8 +44,7 @@ from minisitch.simplify import simplify
 from minisitch.strategies.cost import library_traffic, traffic
 from minisitch.strategies.kitsune.models.balance import Channel, StageLoad
 from minisitch.strategies.kitsune.pipeline import Pipeline, Stage
-from minisitch.strategies.kitsune.predict import workload
-from minisitch.strategies.kitsune.price import pipeline_traffic
+from minisitch.strategies.kitsune.predict import pipeline_traffic, workload
 from minisitch.strategies.kitsune.tiles import FINAL
 from minisitch.strategies.prices import built
 from minisitch.trace.tree import flatten

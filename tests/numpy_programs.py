@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from minisitch.testing import array_texts, judge
-from minisitch.testing.choices import Choices, FromHypothesis, FromNumpy
+from minisitch.testing.choices import Choices, from_hypothesis, from_numpy
 from minisitch.trace import flatten, trace
 
 # {x} {y}: values; {a}: an axis of x; {n}: elements of x's last axis. Tried and true idioms.
@@ -72,7 +72,7 @@ def random_program(rng: np.random.Generator, *, max_lines: int = 8, library: boo
 
     The inputs are float32 eighths within [-4, 4].
     """
-    return grow_program(FromNumpy(rng), max_lines, library)
+    return grow_program(from_numpy(rng), max_lines, library)
 
 
 def grow_program(choices: Choices, max_lines: int, library: bool) -> NumPyProgram:
@@ -127,7 +127,7 @@ def programs(*, max_lines: int = 8, library: bool = True) -> Any:
 
     @st.composite
     def strategy(draw: Any) -> NumPyProgram:
-        return grow_program(FromHypothesis(draw), max_lines, library)
+        return grow_program(from_hypothesis(draw), max_lines, library)
 
     return strategy()
 

@@ -9,11 +9,12 @@ import re
 
 import numpy as np
 import pytest
+from assembly_help import inspect_assembly
 from programs import layernorm, softmax
 from stitch_help import CPU, lowered, traced
 from test_compile import widest_register
 
-from minisitch.runtime.cpu.compile import compile_cpu, inspect_assembly, load_text
+from minisitch.runtime.cpu.compile import compile_cpu, load_text
 from minisitch.runtime.steps import requests
 
 pytestmark = pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64", "arm64", "aarch64"),

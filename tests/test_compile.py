@@ -15,13 +15,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from assembly_help import inspect_assembly
 from full_disk import no_file_may_grow
 
 from minisitch.runtime import store
 from minisitch.runtime.cpu import compile as compiler
 from minisitch.runtime.cpu import math as cpu_math
 from minisitch.runtime.cpu import object_code
-from minisitch.runtime.cpu.compile import Request, compile_cpu, compile_many, inspect_assembly, load_text
+from minisitch.runtime.cpu.compile import Request, compile_cpu, compile_many, load_text
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 1024

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.arbiter import Request, dispatch, launch
-from benchmarks.executions import bulk_synchronous, executions, vertical, vertical_groups
+from benchmarks.executions import both_low, bulk_synchronous, executions, line, vertical, vertical_groups
 from benchmarks.sensitivity import PAPER, Scale, moved, scaled, sensitivity
 from minisitch.device import DEVICES
 from minisitch.errors import PipelineError, PlanError
@@ -241,7 +241,7 @@ def test_every_execution_does_all_the_work_within_every_bound(pipeline):
         for unit, busy in zip(("simt", "tensor", "dram", "l2"), bounds, strict=True):
             assert run.utilisation[unit] * run.makespan_us == pytest.approx(busy, rel=1e-9, abs=1e-6)
             assert run.utilisation[unit] <= NEAR
-        assert 0 <= run.both_low <= NEAR
+        assert 0 <= both_low(run) <= NEAR
 
 
 @given(pipelines())
@@ -450,7 +450,7 @@ def test_a_point_of_the_study_prints():
 
 # ---------------------------------------------------------------- pictures
 def test_three_executions_print(golden):
-    golden("executions_mlp", "\n".join(map(str, executions(*MLP, A100))))
+    golden("executions_mlp", "\n".join(map(line, executions(*MLP, A100))))
 
 
 def test_the_timeline_shows_every_tile_queue_and_unit():

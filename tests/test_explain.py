@@ -55,10 +55,9 @@ def test_the_report_counts_what_the_plan_holds(report):
     assert {report.stages.bodies[0].graph[n].op for n in placed} >= {"max", "sum"}
 
 
-def test_source_gives_both_targets(report):
-    assert "cuda.blockIdx" in report.source(0, "cuda") and "first, last" in report.source(0, "cpu")
-    with pytest.raises(MinisitchError, match="kernel 7 does not exist; there are 1"):
-        report.source(7)
+def test_a_card_has_the_text_for_both_targets(report):
+    (card,) = report.cards
+    assert "cuda.blockIdx" in card.sources["cuda"].text and "first, last" in card.sources["cpu"].text
 
 
 def test_why_two_values_share_a_kernel_or_do_not(report):

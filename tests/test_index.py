@@ -29,7 +29,7 @@ from minisitch.stitch.index import (
 )
 from minisitch.stitch.pull import operands_at, pull
 from minisitch.testing import arrays_for
-from minisitch.testing.choices import FromHypothesis, FromNumpy
+from minisitch.testing.choices import from_hypothesis, from_numpy
 from minisitch.testing.grower import Grower
 
 MOVES = ("reshape", "transpose", "slice", "concatenate", "update", "gather")
@@ -51,7 +51,7 @@ def grow(choices, steps=5):
 
 @st.composite
 def moving(draw):
-    return grow(FromHypothesis(draw))
+    return grow(from_hypothesis(draw))
 
 
 def values_of(graph, inputs):
@@ -226,7 +226,7 @@ def test_pulling_a_value_from_its_inputs_gives_what_the_graph_means(data):
 def test_pull_on_many_programs(seed):
     for number in range(seed, seed + 50):
         rng = np.random.default_rng(number)
-        graph = grow(FromNumpy(rng), 8)
+        graph = grow(from_numpy(rng), 8)
         inputs = [rng.integers(-5, 6, graph[i].type.shape).astype(graph[i].type.dtype) for i in graph.inputs]
         check_pull(graph, inputs, number)
 

@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from assembly_help import inspect_assembly
 
 import minisitch as ms
 from minisitch import cuda_emit
@@ -91,7 +92,7 @@ def test_every_door_hands_the_option_on():
 def assembly(function, *args, **options):
     source, = ms.lower(function, *args, target="cpu", **options)
     request, = requests(source)
-    return compiler.inspect_assembly(request)
+    return inspect_assembly(request)
 
 
 def test_helpers_contract_by_themselves_and_kernels_do_not():

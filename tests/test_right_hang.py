@@ -172,6 +172,25 @@ def test_auto_weighs_plans_of_few_of_many_different_regions(monkeypatch):
     assert f"auto plans {len(asked)} of them, and astitch the others" in first
 
 
+def covariances(side):
+    """Each row and column that a round writes is one shorter, so kernels of many rounds are cut again and again."""
+    def run(data):
+        made = np.zeros((side, side))
+        for i in range(side):
+            made[i:, i] = made[i, i:] = data[:, i] @ data[:, i:] / 7.0
+        return made
+    return traced(run, (5, side))
+
+
+def test_auto_weighs_few_parts_of_the_kernels_that_are_cut(monkeypatch):
+    """The nodes that auto weighs do not grow with the kernels that have too many statements."""
+    asked = []
+    monkeypatch.setitem(STRATEGIES, "auto", lambda graph, device: asked.append(len(graph)) or fuse(graph, "astitch", device))
+    plan = planned(simplify(covariances(200)), "auto", V100)
+    assert sum(d.rule == "too-many-statements" for d in plan.decisions) > 4
+    assert sum(asked) < 2 * regions.WEIGHED_NODES * regions.MOST_WEIGHED
+
+
 # ---------------------------------------------------------------- too many different kernels
 def solve(low, x, b):
     """Forward substitution. Round i reads i elements, so no two rounds are equal."""
@@ -183,6 +202,14 @@ def solve(low, x, b):
 def system(size):
     rng = np.random.default_rng(0)
     return np.tril(rng.random((size, size))) + size * np.eye(size), np.zeros(size), rng.random(size)
+
+
+def test_programs_that_compile_longer_than_a_minute_are_left_to_numpy_before_they_are_planned(monkeypatch):
+    """npbench's covariance, gramschmidt, syrk and trmm: 4,000 to 10,000 statements, a minute or more to compile."""
+    monkeypatch.setattr(regions, "MOST_COMPILED", regions.MOST_COMPILED // 10)
+    asked = []
+    monkeypatch.setitem(STRATEGIES, "auto", lambda graph, device: asked.append(graph) or fuse(graph, "astitch", device))
+    assert runs_in_numpy(planned(simplify(covariances(120)), "auto", CPU)) and not asked
 
 
 @pytest.mark.parametrize("strategy", EVERY)

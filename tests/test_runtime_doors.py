@@ -144,20 +144,6 @@ def test_jit_takes_a_function():
             ms.jit(wrong)
 
 
-def test_debug_prints_a_line_then_decisions_then_text(monkeypatch, capsys):
-    for level, expected in (("1", "1 kernel ("), ("2", "["), ("3", "# after simplify"), ("4", "def ")):
-        monkeypatch.setenv("MINISITCH_DEBUG", level)
-        ms.jit(softmax, target="python")(array(2, 9))
-        assert expected in capsys.readouterr().err
-    for silent in ("0", "off", ""):
-        monkeypatch.setenv("MINISITCH_DEBUG", silent)
-        ms.jit(softmax, target="python")(array(2, 9))
-        assert capsys.readouterr() == ("", "")
-    monkeypatch.setenv("MINISITCH_DEBUG", "true")
-    with pytest.raises(ms.MinisitchError, match="MINISITCH_DEBUG='true' is unknown; set it to 1, 2, 3 or 4 to see more, to 0 or off"):
-        ms.jit(softmax, target="python")(array(2, 9))
-
-
 def test_a_program_of_thousands_of_steps():
     """Layout and memory planning are near-linear: quadratic, this would take longer than all other tests."""
     def chain(x, w):

@@ -50,25 +50,6 @@ def test_a_chain_reuses_its_bytes():
     assert offsets == (0, 128, 0) and total == 256
 
 
-@pytest.mark.parametrize("early", [False, True])
-def test_what_a_launch_read_last_gives_its_bytes_to_the_next_one(early):
-    """A product, then one kernel of two launches: exp, and for each row three of its neighbours. The refusal: the product is a part
-    of the result, too, and stored at once."""
-    def beside(x, w, v):
-        product = x @ w
-        y = np.pad(np.exp(product), ((1, 2), (0, 0)))
-        return np.concatenate([y[:-3], y[2:-1], y[3:], *([product] if early else [])], axis=1) @ v
-
-    args = array(16384, 8), array(8, 64), array(256 if early else 192, 4)
-    run = executable(ms.jit(beside, strategy="astitch"), *args)
-    (source,) = run.stages.sources
-    product, both = (r for r in run.residents if r.value is not None)
-    assert len(source.launches) == 2 and (product.step, both.step) == (0, 1)
-    assert meet(product.life, both.life) == early
-    assert (run.workspace >= product.life.nbytes + both.life.nbytes + 16384 * 64 * 4) == early, "the scratch of exp is the third"
-    np.testing.assert_allclose(run(list(args)), expected := beside(*args), rtol=1e-5, atol=1e-6 * np.max(np.abs(expected)))
-
-
 SPLIT = replace(cpu_with(BUILT_IN, 2), serial_below=1)  # a launch for each segment, however little it does
 
 

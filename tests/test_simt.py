@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simt_kernels import CASES, MUTANTS
 
 from minisitch.errors import KernelBug
-from minisitch.simt import ArrayBytes, LaunchError, LineTraffic, Traffic, step
+from minisitch.simt import ArrayBytes, LaunchError, LineTraffic, step
 from minisitch.simt import math as cuda_math
 from minisitch.simt.text import DEVICE_FUNCTIONS
 from minisitch.simt.values import NUMPY
@@ -300,14 +300,6 @@ def test_atomics_are_counted_apart():
     _, _, traffic = launch(case, case.text, 0)
     assert (traffic.atomics, traffic.loads, traffic.stores) == (300 + 3 * 8, 300, 0)
     assert traffic.touched["bins"] == ArrayBytes(8 * 4, 8 * 4)
-
-
-def test_traffic_adds_up():
-    one = Traffic(loads=2, thread_loads=2, touched={"x": ArrayBytes(8, 0)}, by_line={3: LineTraffic(loads=2)})
-    two = Traffic(loads=1, thread_loads=1, touched={"x": ArrayBytes(4, 4), "y": ArrayBytes(0, 4)},
-                  by_line={3: LineTraffic(stores=1)})
-    assert one + two == Traffic(loads=3, thread_loads=2, touched={"x": ArrayBytes(12, 4), "y": ArrayBytes(0, 4)},
-                                by_line={3: LineTraffic(loads=2, stores=1)})
 
 
 # ---------------------------------------------------------------- the race detector against brute force

@@ -19,7 +19,7 @@ import numpy as np
 from minisitch.graph import Graph, TensorType
 from minisitch.ops import kind_of
 from minisitch.reference import evaluate
-from minisitch.testing.choices import FromNumpy
+from minisitch.testing.choices import from_numpy
 from minisitch.testing.grower import COMPARE, DOMAINS, Fact, Grower
 
 BIT_DTYPES = ("float32",) * 4 + ("float64", "float64", "float16", "float16", "int64", "int64", "int32", "int8", "int16", "uint8",
@@ -123,7 +123,7 @@ class BitGrower(Grower):
 
 def random_bit_graph(rng: np.random.Generator, *, max_nodes: int = 16, max_elements: int = 256, heavy: bool = False) -> Graph:
     """A random program; all strategies and targets must agree on its every bit, with ``heavy`` all strategies on one target."""
-    return BitGrower(FromNumpy(rng), max_elements, heavy).grow(max_nodes, library=False)
+    return BitGrower(from_numpy(rng), max_elements, heavy).grow(max_nodes, library=False)
 
 
 def random_bit_inputs(graph: Graph, rng: np.random.Generator) -> list[np.ndarray]:

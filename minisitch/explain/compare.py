@@ -34,7 +34,7 @@ from ..runtime.plans import plan_of
 from ..runtime.steps import requests
 from ..strategies import cost
 from ..strategies import optimum as exhaustive
-from ..strategies.kitsune.price import pipeline_traffic, pipeline_us
+from ..strategies.kitsune.predict import pipeline_traffic, pipeline_us
 from ..trace import Program, trace
 from ..trace.tracebacks import door
 from ..trace.tree import flatten

@@ -138,8 +138,7 @@ def demo(path: str | None = None, report: str | None = None, target: str = "cpu"
     told = story(found, best)
     for headline, wins in told:
         print(headline, *(f"  {win}\n      {win.why}" for win in wins), sep="\n", file=out)
-    reports = [explain(gpt, tokens, targets, weights, strategy=row.strategy, target=target) for row in found.rows]
-    written = write_report(found, told, sorted(reports, key=lambda r: r.stages.plan.strategy != best), report)
+    written = write_report(found, told, explain(gpt, tokens, targets, weights, strategy=best, target=target), report)
     print(f"\nThe whole story, kernel by kernel: {written}\n({time.perf_counter() - began:.1f} s)", file=out)
     return written
 
@@ -157,18 +156,13 @@ def story(found: Comparison, best: str) -> list[tuple[str, tuple[Win, ...]]]:
     return told
 
 
-def write_report(found: Comparison, told: list[tuple[str, tuple[Win, ...]]], reports: list[Report], path: str | None) -> Path:
-    """Write the table, the story and the reports as one page. Only the first report is whole."""
+def write_report(found: Comparison, told: list[tuple[str, tuple[Win, ...]]], best: Report, path: str | None) -> Path:
+    """Write the table, the story and the report as one page."""
     target = Path(path or "minisitch-demo.html").absolute()
-    best, *others = reports
     parts = ["<h1>minisitch: one program, every strategy</h1>", f'<div class="scroll">{found._repr_html_()}</div>']
     for headline, wins in told:
         lines = "".join(f"<li>{escape(str(win))}<br><small>{escape(win.why)}</small></li>" for win in wins)
         parts.append(f"<h3>{escape(headline)}</h3><ul>{lines}</ul>")
-    for other in others:
-        plan = other.stages.plan
-        parts.append(f"<details><summary>As {plan.strategy} runs it: {count(len(plan.kernels), 'kernel')}</summary>"
-                     f'<div class="scroll">{other.svg}</div></details>')
     parts.append(content(best, f"{best.name}, as {best.stages.plan.strategy} compiles it"))
     try:
         target.write_text(page("minisitch demo", parts), encoding="utf-8")

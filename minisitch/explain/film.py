@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
+import numpy as np
+
 from ..fuse import count
 from ..simt.machine import WARP
 from ..simt.record import FilmEvent
@@ -74,7 +76,7 @@ def film(events: Sequence[FilmEvent], kernel: str, block: int = 0) -> Picture:
             colours: dict[int, str] = {}
             for e in touched:
                 if e.array == name:
-                    cell = _flat(e.cell, shapes[name])
+                    cell = int(np.ravel_multi_index(e.cell, shapes[name]))
                     colour = READ if e.what == "read" else WRITTEN if e.what == "write" else BOTH
                     colours[cell] = colour if colours.get(cell, colour) == colour else BOTH
             body += _strip(name, prod(shapes[name]), colours, y)
@@ -101,14 +103,6 @@ def _shapes(events: Iterable[FilmEvent], block: int) -> dict[str, tuple[int, ...
         if e.array and e.block == block:
             found[e.array] = tuple(max(a, b + 1) for a, b in zip(found.get(e.array, (0,) * len(e.cell)), e.cell, strict=True))
     return found
-
-
-def _flat(cell: tuple[int, ...], shape: tuple[int, ...]) -> int:
-    """The number of a cell, counted row by row."""
-    number = 0
-    for index, extent in zip(cell, shape, strict=True):
-        number = number * extent + index
-    return number
 
 
 def _strip(name: str, cells: int, colours: Mapping[int, str], y: float) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from importlib.resources import files
 
 import numpy as np
 
@@ -32,27 +33,7 @@ MEANING = {"local": "in a register of the thread that reads it", "regional": "ma
 
 MOST_FILMED = 2_000  # elements of a kernel's arrays: to step it takes a third of a second
 
-STYLE = """
-.minisitch{font:14px/1.5 system-ui,sans-serif;max-width:1200px;margin:auto;padding:0 16px 48px;color-scheme:light dark}
-.minisitch h1{font-size:24px;margin:24px 0 4px}.minisitch h2{font-size:18px;margin:32px 0 8px}
-.minisitch h3{font-size:14px;margin:18px 0 6px;opacity:.75}.minisitch p{margin:6px 0;max-width:80ch}
-.minisitch pre,.minisitch code{font:12px/1.45 ui-monospace,Menlo,Consolas,monospace}
-.minisitch pre{overflow:auto;max-height:460px;margin:0;padding:10px;border:1px solid #8885;
-border-radius:6px;background:#8881}
-.minisitch section.kernel{border:1px solid #8886;border-left:6px solid var(--kernel);border-radius:8px;
-padding:4px 16px 16px;margin:18px 0}
-.minisitch .pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));gap:12px}
-.minisitch .pair>*{min-width:0}.minisitch .scroll{overflow-x:auto}.minisitch svg{max-width:100%;height:auto}
-.minisitch .wide svg{max-width:none}
-.minisitch table{border-collapse:collapse;font-size:13px;margin:4px 0}
-.minisitch th{text-align:left;opacity:.7;font-weight:600}
-.minisitch td,.minisitch th{padding:3px 12px 3px 0;border-bottom:1px solid #8883;vertical-align:top}
-.minisitch .minisitch-compare td,.minisitch .minisitch-compare th{text-align:right}
-.minisitch .minisitch-compare td:first-child,.minisitch .minisitch-compare th:first-child{text-align:left}
-.minisitch .chip{display:inline-block;padding:0 8px;border-radius:9px;border:1px solid;font-size:12px;margin-right:6px}
-.minisitch .facts{display:flex;flex-wrap:wrap;gap:6px 22px;margin:6px 0 10px}.minisitch .facts b{font-size:17px}
-.minisitch details{margin:10px 0}.minisitch summary{cursor:pointer;opacity:.8}
-"""
+STYLE = (files(__package__) / "page.css").read_text(encoding="utf-8")
 
 
 def page(title: str, fragments: Iterable[str]) -> str:

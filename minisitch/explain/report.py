@@ -108,22 +108,6 @@ class Explanation:
         """The line where float32 becomes float64, or an empty string."""
         return widened(self.stages.program.graph)
 
-    def source(self, k: int = 0, target: str = "") -> str:
-        """The text of the ``k``-th kernel, for ``target`` or its own device.
-
-        Kernels come first, then pipelines. Raises MinisitchError if there is no such kernel, or no
-        such text.
-        """
-        cards = {id(c.kernel): c for c in self.cards}
-        texts = [*({name: source.text for name, source in card.sources.items()}
-                   for card in (cards[id(kernel)] for kernel in self.stages.kernels)),
-                 *({"cuda": flow.source.text} for flow in self.stages.flows)]
-        if not 0 <= k < len(texts):
-            raise MinisitchError(f"kernel {k} does not exist; there are {len(texts)}, counted from 0: print the report")
-        if target and target not in texts[k]:
-            raise MinisitchError(f"kernel {k} has no text for {target!r}; take one of {', '.join(texts[k])}")
-        return texts[k][target or next(iter(texts[k]))]
-
     def machine_code(self, number: int) -> str:
         """For a pipeline, what ``Card.figures`` is for a kernel."""
         if not self.machines:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from math import inf
+
+import numpy as np
 
 from ..strategies.kitsune.models.simulate import Firing, Moment, Simulation
 from .svg import LINE_HEIGHT, MARGIN, PALETTE, Picture, rectangle, svg, text, wide
@@ -91,33 +92,15 @@ def _strip(label: str, steps: Sequence[tuple[float, float]], colour: str, tip: s
             f'<path d="{path}" fill="{colour}" fill-opacity="0.28" stroke="{colour}"><title>{escape(tip)}</title></path>']
 
 
-def _drawn(moments: Sequence[Moment], unit: str) -> list[tuple[float, float]]:
-    """The share of a unit's rate that was used, as (since when, share)."""
-    steps: list[tuple[float, float]] = []
-    for moment in moments:
-        if steps and steps[-1][0] < moment.start:  # nothing runs between kernels
-            steps.append((steps[-1][0], 0.0))
-        steps += [(moment.start, getattr(moment, unit)), (moment.end, getattr(moment, unit))]
-    return [*steps, (moments[-1].end, 0.0)] if moments else []
-
-
 def _averaged(moments: Sequence[Moment], unit: str, at: _Axis) -> list[tuple[float, float]]:
-    """The same, averaged over each pixel if that is coarser."""
-    pixel = 1 / at.scale
-    if len(moments) * pixel < (moments[-1].end if moments else inf) / 2:
-        return _drawn(moments, unit)
-    spent: dict[int, float] = {}
-    for moment in moments:
-        first, last = int(moment.start / pixel), int(moment.end / pixel)
-        for n in range(first, last + 1):
-            covered = min(moment.end, (n + 1) * pixel) - max(moment.start, n * pixel)
-            spent[n] = spent.get(n, 0.0) + getattr(moment, unit) * covered / pixel
-    steps: list[tuple[float, float]] = []
-    for n in range(max(spent, default=-1) + 2):
-        part = round(spent.get(n, 0.0), 2)
-        if not steps or steps[-1][1] != part:
-            steps.append((n * pixel, part))
-    return steps
+    """The share of a unit's rate that was used in each pixel, where it changes: (since when, share)."""
+    times, used = [0.0], [0.0]
+    for moment in moments:  # nothing runs between kernels
+        times += [moment.start, moment.end]
+        used += [used[-1], used[-1] + getattr(moment, unit) * (moment.end - moment.start)]
+    pixels = np.arange(0.0, times[-1] + 2 / at.scale, 1 / at.scale)
+    shares = [0.0, *(np.diff(np.interp(pixels, times, used)) * at.scale).round(2).tolist()]
+    return [(since, after) for since, before, after in zip(pixels, shares, shares[1:], strict=False) if before != after]
 
 
 def _ticks(until: float, at: _Axis, y: float) -> list[str]:

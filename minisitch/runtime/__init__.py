@@ -25,7 +25,6 @@ import os
 import re
 import sys
 import threading
-import time
 import types
 import warnings
 import weakref
@@ -39,7 +38,7 @@ from ..device import Device
 from ..errors import LoopWarning, MinisitchError, PlanError
 from ..errors.nearest import near
 from ..errors.progress import shown, working
-from ..fuse import STRATEGIES, count
+from ..fuse import STRATEGIES
 from ..graph import Graph, TensorType
 from ..lower import STAGES, Stages, lower_program, program_of
 from ..lower import door as door_of
@@ -267,24 +266,21 @@ class Jitted:
 
     def _start(self, args: tuple, kwargs: dict) -> RunCall:
         """Compile the program of a first call, and remember it."""
-        began = time.perf_counter()
         with working(self.__qualname__):
             program, key = self._traced(args, kwargs)
             if found := self._ready.find(key):  # another call differed only in a number
                 return found
-            self._ready[key] = made = self._build(program, began)
+            self._ready[key] = made = self._build(program)
             return made
 
     @door
     def compile(self, /, *args: Any, **kwargs: Any) -> RunCall:
         """Compile for these arguments without running. The result takes the array leaves."""
-        began = time.perf_counter()
         with working(self.__qualname__):
-            return self._build(self._traced(args, kwargs)[0], began)
+            return self._build(self._traced(args, kwargs)[0])
 
-    def _build(self, program: Program, began: float) -> RunCall:
+    def _build(self, program: Program) -> RunCall:
         _, strategy, target, device, exact, passes = settings(self, None, None, None, None, None)
-        said = _debug_level()
         if target == "reference":
             return ReferenceExecutable(program)
         stages = lower_program(replace(program, exact=exact), strategy, target, choose_device(target, device), decide=plan_of,
@@ -292,10 +288,7 @@ class Jitted:
         if runs_in_numpy(stages.plan):
             warnings.warn(stages.plan.decisions[0].why, LoopWarning, stacklevel=2)
             return NumpyExecutable(stages, functools.partial(_bound, self.__wrapped__, self._owner))
-        made = assemble(stages, target)
-        if said:
-            _debug(self, made, time.perf_counter() - began, said)
-        return made
+        return assemble(stages, target)
 
     def clear(self) -> None:
         """Forget every compiled program, for a method those of all objects.
@@ -479,28 +472,3 @@ def _find(module: str | None, name: str) -> Any:
 def _restore(module: str, name: str, options: Options) -> Jitted:
     importlib.import_module(module)
     return jit(_find(module, name), **vars(options))
-
-
-# ---------------------------------------------------------------- MINISITCH_DEBUG
-def _debug_level() -> int:
-    """The level of MINISITCH_DEBUG. Raises MinisitchError for an unknown one."""
-    setting = os.environ.get("MINISITCH_DEBUG") or "off"
-    if setting not in ("off", *"01234"):
-        raise MinisitchError(f"MINISITCH_DEBUG={setting!r} is unknown; set it to 1, 2, 3 or 4 to see more, to 0 or off for nothing")
-    return 0 if setting == "off" else int(setting)
-
-
-def _debug(jitted: Jitted, made: Executable, seconds: float, level: int) -> None:
-    """Write to stderr. 1: one line. 2: decisions. 3: text of each stage. 4: kernel sources."""
-    stages = made.stages
-    lines = [f"minisitch: {jitted.__qualname__}: {count(len(stages.graph), 'node')} -> {count(len(stages.plan.kernels), 'kernel')} "
-             f"({len({k.name for k in stages.kernels})} different), {count(len(stages.plan.library_calls), 'library call')}, "
-             f"{count(made.workspace, 'byte')} of workspace; {jitted.options.strategy} on {made.target}, {seconds:.2f} s"]
-    if level >= 2:
-        lines += [f"  {decision}" for decision in stages.decisions]
-    if level >= 3:
-        lines += [f"# after trace\n{stages.program.graph}", f"# after simplify\n{stages.graph}", str(stages.plan),
-                  *{k.name: str(k) for k in stages.kernels}.values()]
-    if level >= 4:
-        lines += {s.kernel.name: s.text for s in stages.sources}.values()
-    sys.stderr.write("\n".join(lines) + "\n")

@@ -14,7 +14,6 @@ import numpy as np
 
 from ..fuse import pattern_inputs, read_in_place
 from ..graph import TensorType
-from ..kernel.ir import Buffer
 from ..lower import Stages
 
 ALIGNMENT = 64  # bytes of a cache line, and of the widest vector
@@ -25,7 +24,7 @@ ALIGNMENT = 64  # bytes of a cache line, and of the widest vector
 class Lifetime:
     """Size of a value in bytes, and when it is first written and last read.
 
-    A moment is the number of a launch or a library call, in program order.
+    A moment is the number of a step, in program order.
     """
 
     nbytes: int
@@ -133,52 +132,17 @@ class MemoryPlan:
 
 
 def _residents(stages: Stages, elsewhere: Container[int]) -> Iterator[Resident]:
-    """The entries of the workspace: values between patterns, and scratch of kernels.
-
-    On a CPU a kernel has several launches (``cpu_emit.calls``), and each is a moment of its own. A
-    later launch can then reuse bytes that an earlier one read last, while these are in cache.
-    Measured on a relu, a pooling and the windows of a convolution (15 MB): 1.9 ms as one kernel,
-    instead of 2.4 ms with one moment for the kernel.
-    """
-    graph, uses = stages.graph, list(_uses(stages))
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for values, _ in uses:
-        for value, moments in values.items():
-            first.setdefault(value, moments[0])
-            last[value] = moments[-1]
-    for step, pattern in enumerate(stages.plan.patterns):
+    """The entries of the workspace: values between patterns, and scratch of kernels."""
+    graph, patterns = stages.graph, stages.plan.patterns
+    last = {value: step for step, pattern in enumerate(patterns) for value in (*pattern_inputs(graph, pattern), *pattern.outputs)}
+    for step, pattern in enumerate(patterns):
         for value in pattern.outputs:
             if value not in elsewhere:
                 node = graph[value]
-                yield Resident(f"%{value} {node.op}", value, node.type, Lifetime(node.type.nbytes, first[value], last[value]), step)
-    for step, (_, scratch) in enumerate(uses):
-        for buffer, moments in scratch:
-            type = TensorType((buffer.size,), buffer.dtype)
-            yield Resident(f"scratch {buffer.name}", None, type, Lifetime(type.nbytes, moments[0], moments[-1]), step)
-
-
-Moments = Sequence[int]  # when something is used, in order
-Uses = tuple[dict[int, Moments], list[tuple[Buffer, Moments]]]  # of values, of a kernel's scratch
-
-
-def _uses(stages: Stages) -> Iterator[Uses]:
-    """The moments at which each step uses values and scratch.
-
-    Each launch of a kernel is a moment, and so is each other step.
-    """
-    kernels, now = iter(zip(stages.bodies, stages.kernels, stages.sources, strict=True)), 0
-    for pattern in stages.plan.patterns:
-        if pattern.kind != "kernel":
-            yield dict.fromkeys([*pattern_inputs(stages.graph, pattern), *pattern.outputs], (now,)), []
-            now += 1
-            continue
-        body, kernel, source = next(kernels)
-        launches = source.launches if source.target == "cpu" and kernel.device.kind == "cpu" else ()
-        used = [[k for k, launch in enumerate(launches, now) if b.name in launch.buffers] or [now] for b in kernel.parameters]
-        values, scratch = (*body.inputs, *body.outputs), [b for b in kernel.parameters if b.scope == "scratch"]
-        found: dict[int, Moments] = {}
-        for value, moments in zip(values, used[:len(values)], strict=True):
-            found[value] = sorted({*found.get(value, ()), *moments})
-        yield found, list(zip(scratch, used[len(values):], strict=True))
-        now += max(1, len(launches))
+                yield Resident(f"%{value} {node.op}", value, node.type, Lifetime(node.type.nbytes, step, last[value]), step)
+    kernels = iter(stages.kernels)
+    for step, pattern in enumerate(patterns):
+        for buffer in next(kernels).parameters if pattern.kind == "kernel" else ():
+            if buffer.scope == "scratch":
+                type = TensorType((buffer.size,), buffer.dtype)
+                yield Resident(f"scratch {buffer.name}", None, type, Lifetime(type.nbytes, step, step), step)

@@ -18,6 +18,7 @@ import ast
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import NoReturn
 
 from . import math as cuda_math
@@ -142,19 +143,18 @@ def check(tree: ast.Module, kernel: ast.FunctionDef, helpers: Iterable[ast.Funct
         elif not isinstance(node, ast.FunctionDef) and not _is_text(node):
             refuse(node, "the top of a text has functions, and constants such as SIZE = 64")
     functions, tuples = dict(PLAIN), set(TUPLES)
-    left = {helper.name: helper for helper in helpers}
-    while left:  # a function after those that it calls
-        ready = [f for f in left.values() if not any(
-            isinstance(node, ast.Call) and dotted(node.func) in left for node in ast.walk(f))]
-        if not ready:
-            refuse(next(iter(left.values())), f"{next(iter(left))} calls itself: write a loop")
-        for helper in ready:
-            _Checker(helper.name, constants, functions, tuples, helper).check(helper)
-            functions[helper.name] = (len(helper.args.args),) * 2
-            if any(isinstance(n, ast.Return) and isinstance(n.value, ast.Tuple)
-                   for n in ast.walk(helper)):
-                tuples.add(helper.name)
-            del left[helper.name]
+    named = {helper.name: helper for helper in helpers}
+    calls = {name: {dotted(node.func) for node in ast.walk(helper) if isinstance(node, ast.Call)} & named.keys()
+             for name, helper in named.items()}
+    try:
+        order = [*TopologicalSorter(calls).static_order()]  # a function after those that it calls
+    except CycleError as circle:
+        refuse(named[circle.args[1][0]], f"{circle.args[1][0]} calls itself: write a loop")
+    for name in order:
+        _Checker(name, constants, functions, tuples, named[name]).check(named[name])
+        functions[name] = (len(named[name].args.args),) * 2
+        if any(isinstance(n, ast.Return) and isinstance(n.value, ast.Tuple) for n in ast.walk(named[name])):
+            tuples.add(name)
     checker = _Checker(kernel.name, constants, {**functions, **OF_A_THREAD}, tuples, kernel, arrays)
     checker.kernels = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)} - functions.keys()
     checker.check(kernel)

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import chain, zip_longest
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..device import SECTOR
 from .memory import WIDEST, Memory, Trace
@@ -39,14 +39,9 @@ class ArrayBytes(NamedTuple):
     written: int = 0
 
 
-def _largest() -> int:
-    """A field of which ``+`` takes the larger."""
-    return field(default=0, metadata={"add": max})
-
-
 @dataclass(frozen=True)
 class Traffic:
-    """The counts of one launch. ``+`` is one launch after another (maxima stay maxima).
+    """The counts of one launch.
 
     - ``loads`` and ``stores`` are accesses of global memory by one thread each, also wide ones.
       Local arrays are not counted.
@@ -74,12 +69,12 @@ class Traffic:
     shuffles: int = 0  # per warp: one for its 32 lanes; also votes
     warp_barriers: int = 0  # per warp
     block_barriers: int = 0  # per block, summed over the blocks
-    block_barriers_each: int = _largest()  # the most that one block executed
+    block_barriers_each: int = 0  # the most that one block executed
     grid_barriers: int = 0
-    thread_loads: int = _largest()
-    thread_stores: int = _largest()
-    thread_shared_loads: int = _largest()
-    thread_shared_stores: int = _largest()
+    thread_loads: int = 0
+    thread_stores: int = 0
+    thread_shared_loads: int = 0
+    thread_shared_stores: int = 0
     touched: Mapping[str, ArrayBytes] = field(default_factory=dict)
     queues: Mapping[str, ArrayBytes] = field(default_factory=dict)
     by_line: Mapping[int, LineTraffic] = field(default_factory=dict)
@@ -101,22 +96,6 @@ class Traffic:
         lines += [f"{name:<22}{array.read:>12,} bytes read, {array.written:,} written" for name, array in self.touched.items()]
         lines += [f"{name:<22}{a.read:>12,} bytes read, {a.written:,} written, in L2" for name, a in self.queues.items()]
         return "\n".join(lines)
-
-    def __add__(self, other: Traffic) -> Traffic:
-        total: dict[str, Any] = {}
-        for entry in fields(self):
-            mine, theirs = getattr(self, entry.name), getattr(other, entry.name)
-            if isinstance(mine, Mapping):
-                total[entry.name] = {key: _sum([counts[key] for counts in (mine, theirs) if key in counts])
-                                     for key in {**mine, **theirs}}
-            else:
-                total[entry.name] = entry.metadata.get("add", int.__add__)(mine, theirs)
-        return Traffic(**total)
-
-
-def _sum(counts: list[Any]) -> Any:
-    """Equal NamedTuples, added part by part."""
-    return type(counts[0])(*map(sum, zip(*counts, strict=True)))
 
 
 COUNTED = {("global", "load"): "loads", ("global", "store"): "stores",

@@ -50,13 +50,14 @@ from .prices import built, digest
 MOST_STITCHED = 256  # operations in AStitch's largest kernel of a program that is planned whole
 MOST_OPERATIONS = 64  # of a region
 MOST_STATEMENTS = 256  # of a kernel (compile time); the papers' largest kernel has 191
-# Estimated statements (``_statements``) of all different regions that a CPU compiles, in about 80 s.
-# The estimate is about twice what their kernels have.
-MOST_COMPILED = 24_000
+# Statements of all different kernels that a CPU compiles, in about a minute of one core.
+MOST_COMPILED = 4_000
+OF_REGIONS = 2  # ``_statements`` of a region is about this many times what its kernels have
 STATEMENTS_EACH = 16  # a kernel takes as long to compile as this many statements more of another one
 # Different regions that ``auto`` plans, in about a second each: one for each ``WEIGHED_PER`` nodes, at
-# most ``MOST_WEIGHED``. AStitch plans the others.
-MOST_WEIGHED, WEIGHED_PER = 4, 1000
+# most ``MOST_WEIGHED``, and parts of their kernels while ``WEIGHED_NODES`` for each are not used up. AStitch
+# plans the others.
+MOST_WEIGHED, WEIGHED_PER, WEIGHED_NODES = 4, 1000, 200
 REPEATS = 4  # a cut before an operation requires that it repeats through 1/REPEATS of the program
 
 
@@ -101,7 +102,8 @@ class _Regions:
     """Plans regions with one strategy, each different region once."""
 
     def __init__(self, name: str, device: Device, weighed: int) -> None:
-        self.name, self.device, self.weighed = name, device, weighed
+        self.name, self.device, self.weighed = name, device, weighed  # regions that a cut weighs
+        self.nodes = WEIGHED_NODES * weighed  # that all cuts together weigh
         self.known: dict[str, FusionPlan] = {}
         self.statements: dict[str, int] = {}  # digest of a kernel -> its statements
 
@@ -113,11 +115,14 @@ class _Regions:
         bodies = {r: extract(graph, replace(r, kind="kernel")) for r in drawn.patterns if r.kind == "pipeline"}
         keys = {region: digest(body.graph) for region, body in bodies.items()}
         different = {keys[region]: body.graph for region, body in bodies.items()}
-        statements = sum(map(_statements, different.values()))
+        statements = sum(map(_statements, different.values())) // OF_REGIONS
         if statements > MOST_COMPILED and self.device.kind == "cpu":
             return self._left_to_numpy(graph, len(different), statements)
         copies = Counter(keys.values())
         weighed = sorted(different, key=lambda key: -copies[key] * _operations(different[key]))[:self.weighed]
+        self.nodes -= sum(len(different[key]) for key in weighed if key not in self.known)
+        if self.nodes <= 0:
+            self.weighed = 0  # from the next cut on
         patterns: list[Pattern] = []
         decisions: list[Decision] = []
         for region in drawn.patterns:

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..graph import Graph
 from ..ops import kind_of
-from .choices import FromHypothesis, FromNumpy
+from .choices import from_hypothesis, from_numpy
 from .grower import DISCONTINUOUS, DTYPES, SIDES, Grower, input_fact
 from .judge import Verdict, judge
 
@@ -41,7 +41,7 @@ def random_graph(rng: np.random.Generator, *, max_nodes: int = 16, dtypes: Seque
     bool. ``library=False`` leaves out matmul, cumsum, cumprod, sort, scatter and foreign ufuncs.
     ``allow_empty=False`` leaves out axes without elements.
     """
-    return Grower(FromNumpy(rng), dtypes, allow_empty, max_elements).grow(max_nodes, library)
+    return Grower(from_numpy(rng), dtypes, allow_empty, max_elements).grow(max_nodes, library)
 
 
 def random_inputs(graph: Graph, rng: np.random.Generator, *, special: bool = False) -> list[np.ndarray]:
@@ -75,7 +75,7 @@ def graphs(*, max_nodes: int = 16, dtypes: Sequence[str] = DTYPES, library: bool
 
     @st.composite
     def strategy(draw: Any) -> Graph:
-        return Grower(FromHypothesis(draw), dtypes, allow_empty, max_elements).grow(max_nodes, library)
+        return Grower(from_hypothesis(draw), dtypes, allow_empty, max_elements).grow(max_nodes, library)
 
     return strategy()
 

@@ -3,41 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 
-class Choices(Protocol):
-    """The choices that a generator asks for. NumPy or Hypothesis makes them."""
+@dataclass(frozen=True)
+class Choices:
+    """The choices that a generator asks for. ``integer(low, high)`` draws one of both ends or between."""
 
-    def integer(self, low: int, high: int) -> int: ...  # both ends included
+    integer: Callable[[int, int], int]
 
-    def pick(self, options: Sequence[Any]) -> Any: ...
+    def pick(self, options: Sequence[Any]) -> Any:
+        return options[self.integer(0, len(options) - 1)]
 
 
-class FromNumpy:
+def from_numpy(rng: np.random.Generator) -> Choices:
     """Choices from a seeded generator: fast, for thousands of programs."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
-
-    def integer(self, low: int, high: int) -> int:
-        return int(self.rng.integers(low, high + 1))
-
-    def pick(self, options: Sequence[Any]) -> Any:
-        return options[self.integer(0, len(options) - 1)]
+    return Choices(lambda low, high: int(rng.integers(low, high + 1)))
 
 
-class FromHypothesis:
+def from_hypothesis(draw: Callable[[Any], Any]) -> Choices:
     """Choices that Hypothesis records and shrinks, towards low integers and first options."""
-
-    def __init__(self, draw: Callable[[Any], Any]) -> None:
-        self.draw = draw
-
-    def integer(self, low: int, high: int) -> int:
-        from hypothesis import strategies as st
-        return self.draw(st.integers(low, high))
-
-    def pick(self, options: Sequence[Any]) -> Any:
-        return options[self.integer(0, len(options) - 1)]
+    from hypothesis import strategies as st
+    return Choices(lambda low, high: draw(st.integers(low, high)))

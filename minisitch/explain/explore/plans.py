@@ -19,7 +19,7 @@ from ...fuse import FREE, Decision, FusionPlan
 from ...graph import Graph
 from ...lower import Stages
 from ...strategies.cost import traffic
-from ...strategies.kitsune.price import pipeline_traffic
+from ...strategies.kitsune.predict import pipeline_traffic
 
 MOST_NODES = 40  # whose pairs are all in the page; in larger programs, those that an edge joins
 MOST_LINES = 2_000  # of a strategy's text, to compare

@@ -41,7 +41,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -107,10 +106,8 @@ class Compiled:
     for the kernel's scratch rows.
     """
 
-    name: str
     start: Callable[..., None]
     code: Code | None  # None if Numba is told to compile nothing: the text runs as Python
-    seconds: float
     origin: str  # "compiled" | "disk" | "memory"
     path: str  # where the text was saved; "<minisitch ...>" without a cache
     request: Request
@@ -183,15 +180,6 @@ def _compile_c_functions(name: str, compile: Callable[[], Sequence[Any]]) -> lis
             if folder:
                 store.write(folder, f"{key}.bin", kept)
         return [Code(Image.unpack(bytes.fromhex(each))) for each in json.loads(kept)]
-
-
-def inspect_assembly(request: Request) -> str:
-    """The assembly of a kernel, which is compiled for it."""
-    def build() -> str:
-        _start(_array_types(request))  # first: it tells LLVM where Numba's allocator is
-        with lock:
-            return object_code.assembly_of(_build(request, f"<minisitch {request.name}>"))
-    return undisturbed(build)
 
 
 # ---------------------------------------------------------------- text to functions
@@ -382,14 +370,12 @@ def over_helpers(functions: dict[str, Callable[..., Any]], name: str, helper: Ca
 
 
 def _compile(request: Request) -> Compiled:
-    began = time.perf_counter()
     key = _key(request)
     folder = store.folder()
     path = str(folder / f"{key}.py") if folder else f"<minisitch {request.name} {key[:12]}>"
     if object_code.is_switched_off():
         plain = load_text(request.text, request.name)
-        return Compiled(request.name, lambda kernel, board, spread, helpers, chunks, *given: plain(*given), None, 0.0, "compiled",
-                        path, request)
+        return Compiled(lambda kernel, board, spread, helpers, chunks, *given: plain(*given), None, "compiled", path, request)
 
     def make() -> tuple[Callable[..., None], Code, str]:
         start = _start(_array_types(request))  # first: it tells LLVM where Numba's allocator is
@@ -401,7 +387,7 @@ def _compile(request: Request) -> Compiled:
 
     known = _memory.get(key)  # without the lock, so that a compilation does not delay it
     start, code, origin = (_start(_array_types(request)), known, "memory") if known else undisturbed(make)
-    return Compiled(request.name, start, code, time.perf_counter() - began, origin, path, request)
+    return Compiled(start, code, origin, path, request)
 
 
 def _load_or_build(request: Request, key: str, folder: Path | None, path: str) -> tuple[Code, str]:

@@ -91,11 +91,6 @@ def image_of(compiled: Any) -> Image:
     return Image(compiled.native_name, calls, _machine().emit_object(module))
 
 
-def assembly_of(compiled: Any) -> str:
-    """The assembly of a ``numba.cfunc``."""
-    return _machine().emit_assembly(_module(compiled))
-
-
 def _module(compiled: Any) -> Any:
     from llvmlite import binding as llvm
 

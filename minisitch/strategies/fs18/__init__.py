@@ -20,10 +20,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ...device import Device
-from ...fuse import Composition, Decision, FusionPlan, extract, make_plan, strategy
+from ...fuse import Decision, FusionPlan, extract, make_plan, strategy
 from ...graph import Graph
 from ..astitch import call_depths
-from ..prices import digest
 from .compose import THREAD, compose_kernel
 from .dots import take_apart
 from .fusion import Fusion, Limits
@@ -45,7 +44,7 @@ def fs18_dot(graph: Graph, device: Device) -> FusionPlan:
 
 
 def plan(graph: Graph, name: str, limits: Limits, decisions: Iterable[Decision] = ()) -> FusionPlan:
-    """Fuse each part between library calls, then compose each kernel, equal bodies alike."""
+    """Fuse each part between library calls, then compose each kernel."""
     reads = OperandReads(graph)
     found = list(decisions)
     fusions: list[Fusion] = []
@@ -57,19 +56,12 @@ def plan(graph: Graph, name: str, limits: Limits, decisions: Iterable[Decision] 
               for n in graph.nodes if n.kind == "library"]
     drawn = make_plan(graph, name, [sorted(f.members) for f in fusions], (), THREAD)
     owner = {output: fusion for fusion in fusions for output in fusion.outputs}
-    composed: dict[str, tuple[Composition, int]] = {}  # digest -> composition, output of the first
     patterns = []
     for pattern in drawn.patterns:
         if pattern.outputs[0] in owner:
-            body = extract(graph, pattern)
-            key = digest(body.graph)
-            if key not in composed:
-                composition, why = compose_kernel(owner[pattern.outputs[0]], body)
-                composed[key] = composition, pattern.outputs[0]
-                found += why
-            elif pattern.outputs[0] != (first := composed[key][1]):
-                found.append(Decision(pattern.outputs, "compose", "as-an-equal-kernel", f"as the kernel of %{first}"))
-            pattern = replace(pattern, composition=composed[key][0])
+            composition, why = compose_kernel(owner[pattern.outputs[0]], extract(graph, pattern))
+            found += why
+            pattern = replace(pattern, composition=composition)
         patterns.append(pattern)
     return replace(drawn, patterns=tuple(patterns), decisions=tuple(found))
 

@@ -23,14 +23,12 @@ from ...fuse import Body, Composition, Decision, Stitching, count, is_heavy
 from ...kernel.ir import Kernel
 from ...ops import itemsize
 from ...stitch.block_cuts import BlockComposition, BlockCut, block_cut_for
-from ..cost import kernel_us, working_set
 from ..prices import built
 from .fusion import Fusion, Schedule
 from .library import entry_of, price
 from .reads import Scattered
 
 THREAD = Stitching(adaptive=False)
-ROWS = Stitching(adaptive=False, barriers=False)  # each row's values stay on one core
 THREADS = (128, 256, 512)  # of a block: multiples of 32 that leave room for several blocks an SM
 MUST, LIGHT, HEAVY, STRETCHED = "must", "light", "heavy", "stretched"
 GIVEN_UP = (LIGHT, HEAVY, STRETCHED)  # the order in which values leave shared memory
@@ -61,11 +59,7 @@ def compose_kernel(fusion: Fusion, body: Body) -> tuple[Composition, list[Decisi
     unshared = sum(b.size * itemsize(b.dtype) for b in kernel.buffers if b.scope == "shared")
     why = f"{chosen}; {kernel.shared_bytes} bytes of shared memory instead of {unshared}"
     decisions.insert(0, Decision(at, "block", "block-composition", why))
-    if fusion.limits.device.kind != "cpu":
-        return blocks, decisions
-    around = working_set(fusion.graph)
-    composition, why = _cheaper_on_cpu(body, fusion.limits.device, blocks, kernel_us(kernel, around), around)
-    return composition, [*decisions, Decision(at, "compose", "cheaper-on-cpu", why)]
+    return blocks, decisions
 
 
 # ---------------------------------------------------------------- tuning
@@ -182,16 +176,3 @@ def _fit_shared(fusion: Fusion, body: Body, schedule: Schedule, threads: int) ->
            "where it is read")
     return *without(dropped), [Decision((v,), "recompute", "shared-memory-shrinking", why.format(wanted[v].why))
                                for v in order[:dropped]]
-
-
-def _cheaper_on_cpu(body: Body, device: Device, blocks: BlockComposition, us: float, around: int) -> tuple[Composition, str]:
-    """On a CPU, compare blocks with rows by the modelled times of the whole kernels.
-
-    A block is a core's task there, and rows may be dealt out unevenly. Tuning only summed prices of
-    single operations.
-    """
-    try:
-        rows = kernel_us(built(body.graph, device, ROWS), around)
-    except PlanError as refusal:
-        return blocks, f"blocks {us:.4g} us; rows are refused: {body.in_whole(str(refusal))}"
-    return (ROWS if rows < us else blocks), f"blocks {us:.4g} us, a row at a time {rows:.4g} us, as modelled"

@@ -1,7 +1,7 @@
-"""The work of a pipeline's stages on a GPU, in the form that the models need.
+"""The work of a pipeline's stages on a GPU, in the form that the models need, and what it costs.
 
 In:  the body of a pattern, its ``Pipeline``, a ``Device``. Out: ``StageLoad``s and ``Channel``s for
-``models.simulate``.
+``models.simulate``; modelled microseconds; bytes of main memory.
 
 Time is operations over the rate of their unit, as in ``cost``. Products run on tensor cores, with
 float32 operands rounded to TF32 at half of float16's rate. All else runs on SIMT units. Each stage
@@ -26,9 +26,10 @@ from dataclasses import replace
 from ...device import Device
 from ...fuse import Decision, behind_views, count, is_heavy, sources
 from ...graph import Graph, Node
-from ..cost import HEAVY_OPERATIONS
-from .models.balance import KINDS, Channel, StageLoad, balance, pass_tiles
+from ..cost import HEAVY_OPERATIONS, Bytes
+from .models.balance import KINDS, Channel, StageLoad, balance, in_dram, pass_tiles
 from .models.rates import depths
+from .models.simulate import dataflow
 from .pipeline import Pipeline, Stage, assemble, crossing, firings
 from .tiles import FINAL, FOLD
 
@@ -146,3 +147,26 @@ def balanced(graph: Graph, pipeline: Pipeline, device: Device) -> tuple[Pipeline
     dealt = balance(loads, device, channels).blocks
     stages = [s if s.joins else replace(s, blocks=min(dealt[s.name], found.tiles)) for s in found.stages]
     return assemble(pipeline.cut(graph), stages, pipeline.tile, int(device.l2_size * QUEUED)), said
+
+
+# ---------------------------------------------------------------- time and traffic of the whole
+def pipeline_us(graph: Graph, pipeline: Pipeline, device: Device) -> float:
+    """Modelled microseconds of the one kernel."""
+    return dataflow(*workload(graph, pipeline, device), device).makespan_us
+
+
+def pipeline_traffic(graph: Graph, pipeline: Pipeline, device: Device) -> Bytes:
+    """Bytes of main memory. Inputs (or only the slices that are read) and outputs count once.
+
+    Queues that do not fit into L2 are written once, and read by each consumer.
+    """
+    queues = [Channel(str(q.producer), tuple(map(str, q.consumers)), q.tile_bytes, q.depth) for q in pipeline.queues]
+    spilled = [(graph[pipeline.queues[i].node].type.nbytes, len(queues[i].consumers)) for i in in_dram(queues, device)]
+    return Bytes(sum(_read(graph, v) for v in graph.inputs) + sum(size * readers for size, readers in spilled),
+                 sum(graph[v].type.nbytes for v in graph.outputs) + sum(size for size, _ in spilled))
+
+
+def _read(graph: Graph, value: int) -> int:
+    """Bytes of an input that are read."""
+    users, whole = [graph[u] for u in graph.users[value]], graph[value].type.nbytes
+    return min(whole, sum(u.type.nbytes for u in users)) if all(u.op == "slice" for u in users) else whole

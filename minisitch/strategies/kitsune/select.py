@@ -251,21 +251,11 @@ def outside(graph: Graph, nodes: Sequence[int]) -> tuple[int, ...]:
 
 def leaving(graph: Graph, nodes: Sequence[int]) -> tuple[int, ...]:
     """The values of a subgraph, without views, that others or the caller read, ascending."""
-    inside, returned = set(nodes), {behind_views(graph, o) for o in graph.outputs}
-    return tuple(n for n in sorted(inside) if graph[n].op not in FREE
-                 and (n in returned or not inside.issuperset(_readers(graph, n))))
-
-
-def _readers(graph: Graph, node: int) -> list[int]:
-    """The operations that read a value, directly or through views."""
-    found, pending = [], list(graph.users[node])
-    while pending:
-        user = pending.pop()
-        if graph[user].op in FREE:
-            pending += graph.users[user]
-        else:
-            found.append(user)
-    return found
+    inside, wanted = set(nodes), {behind_views(graph, o) for o in graph.outputs}
+    for node in graph.nodes:
+        if node.id not in inside and node.op not in FREE:
+            wanted.update(behind_views(graph, a) for a in node.args)
+    return tuple(n for n in sorted(inside & wanted) if graph[n].op not in FREE)
 
 
 def connected(graph: Graph, members: Sequence[int]) -> list[tuple[int, ...]]:

@@ -34,8 +34,6 @@ from ....errors import PipelineError
 from .balance import Channel, StageLoad, balance, entries_of, in_dram
 from .rates import depths, needed, passed, reads, writes
 
-LOW = 1 / 3  # share of a unit's rate below which Kitsune counts it as idle
-
 
 @dataclass(frozen=True)
 class Firing:
@@ -83,18 +81,6 @@ class Simulation:
         busy["dram"] = self.dram_bytes / self.device.bandwidth * 1e6
         busy["l2"] = self.l2_bytes / self.device.l2_bandwidth * 1e6
         return {unit: us / self.makespan_us for unit, us in busy.items()}
-
-    @cached_property
-    def both_low(self) -> float:
-        """The share of the time in which SMs and DRAM both are below a third of their rates."""
-        low = sum(m.end - m.start for m in self.moments if max(m.simt, m.tensor) < LOW and m.dram < LOW)
-        idle = self.makespan_us - sum(m.end - m.start for m in self.moments)  # launches
-        return (low + idle) / self.makespan_us
-
-    def __str__(self) -> str:
-        used = "  ".join(f"{unit} {part:4.0%}" for unit, part in self.utilisation.items())
-        return (f"{self.execution:16} {self.makespan_us:9.2f} us  {self.kernels:2} kernels  {self.dram_bytes:13,} DRAM bytes  "
-                f"{used}  both low {self.both_low:4.0%}")
 
 
 # ---------------------------------------------------------------- the execution
