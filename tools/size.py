@@ -27,9 +27,9 @@ BUDGETS = {
     "package, code lines": 22_866,  # without course/ and the explorer, which have bounds of their own
     "course, code lines": 2_030,
     "explorer, code lines": 625,
-    "road, code lines": 3_482,
-    "afternoon path, code lines": 2_312,
-    "road, tokens a code line": 11.9,
+    "road, code lines": 3_479,
+    "afternoon path, code lines": 2_309,
+    "road, tokens a code line": 11.83,
     "package, lines over 100 columns, percent": 7.1,
 }
 

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 
 from ..device import Device
 from ..fuse import (
-    COUNTED,
     FREE,
     MOST_ARGUMENTS,
     Decision,
@@ -94,16 +93,15 @@ def _bytes_read(graph: Graph, stored: set[int]) -> list[int]:
     """
     found = [0] * len(graph)
     for node in graph.nodes:
-        for arg in dict.fromkeys(node.args):
-            operand = graph[arg]
-            if operand.op in COUNTED:
-                continue
-            if is_fusible(operand) and arg not in stored and (len(graph.users[arg]) == 1 or operand.op in FREE):
-                found[node.id] += found[arg]
-            elif is_fusible(operand) and arg not in stored:
-                found[node.id] += 2 * operand.type.nbytes if found[arg] else 0  # to be stored first
-            else:  # a gather reads only as many rows as it returns
-                found[node.id] += min(operand.type.nbytes, node.type.nbytes) if node.kind == "move" else operand.type.nbytes
+        for operand in map(graph.__getitem__, dict.fromkeys(node.args)):
+            nbytes = operand.type.nbytes
+            if operand.id in stored or operand.op == "input" or operand.kind == "library":
+                # a gather reads only as many rows as it returns
+                found[node.id] += min(nbytes, node.type.nbytes) if node.kind == "move" else nbytes
+            elif len(graph.users[operand.id]) == 1 or operand.op in FREE:
+                found[node.id] += found[operand.id]
+            elif found[operand.id]:
+                found[node.id] += 2 * nbytes  # to be stored first
     return found
 
 
