@@ -95,6 +95,24 @@ def test_planning_and_building_grow_with_the_rounds_of_a_loop(strategy):
     assert many < 3.3 * few
 
 
+def decomposed(side):
+    """npbench's lu: each round reads longer windows of what the rounds before it have written."""
+    def run(a):
+        for i in range(side):
+            for j in range(i):
+                a[i, j] -= a[i, :j] @ a[:j, j]
+                a[i, j] /= a[j, j]
+            for j in range(i, side):
+                a[i, j] -= a[i, :i] @ a[:i, j]
+        return a
+    return traced(run, (side, side))
+
+
+def test_simplifying_grows_with_the_program():
+    few, many = decomposed(12), decomposed(24)
+    assert calls_of(partial(simplify, many)) / calls_of(partial(simplify, few)) < 1.5 * len(many) / len(few)
+
+
 def test_kernels_of_a_core_and_of_a_gpu_have_the_bound():
     for device in (CPU, V100):
         graph = simplify(pressure(12))

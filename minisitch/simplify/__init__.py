@@ -55,7 +55,7 @@ def simplify(graph: Graph) -> Graph:
         graph = rolled(simple)
         if graph is simple and (graph == before or all(node.op != "update" for node in graph.nodes)):
             break  # without updates, one round is enough
-    return graph
+    return verify(graph)
 
 
 def rewrites(graph: Graph) -> tuple[Graph, tuple[Rewrite, ...]]:
@@ -66,11 +66,11 @@ def rewrites(graph: Graph) -> tuple[Graph, tuple[Rewrite, ...]]:
             rewriter.place.append(-1)
             continue
         rewriter.current = node.id
-        new = rewriter.offer(replace(node, args=tuple(rewriter.place[a] for a in node.args)))
+        new = rewriter.offer(node.moved(node.id, tuple([rewriter.place[a] for a in node.args])))
         assert rewriter.nodes[new].type == node.type, f"%{node.id} {node.op} changed its type"
         rewriter.place.append(new)
     outputs = tuple(rewriter.whole(rewriter.place[o]) for o in graph.outputs)
-    return verify(_drop_dead(Graph(tuple(rewriter.nodes), outputs))), tuple(rewriter.fired)
+    return _drop_dead(Graph(tuple(rewriter.nodes), outputs)), tuple(rewriter.fired)
 
 
 def live(graph: Graph) -> list[bool]:
@@ -91,7 +91,7 @@ def _drop_dead(graph: Graph) -> Graph:
     for node, needed in zip(graph.nodes, live(graph), strict=True):
         if needed:
             place[node.id] = len(nodes)
-            nodes.append(replace(node, id=len(nodes), args=tuple(place[a] for a in node.args)))
+            nodes.append(node.moved(len(nodes), tuple([place[a] for a in node.args])))
     return Graph(tuple(nodes), tuple(place[o] for o in graph.outputs))
 
 
@@ -134,7 +134,7 @@ class Rewriter:
         key = (len(self.nodes),) if node.op == "input" else (node.op, args, node.type, repr(node.attrs))
         if key not in self.found:
             self.found[key] = len(self.nodes)
-            self.nodes.append(replace(node, id=len(self.nodes)))
+            self.nodes.append(node.moved(len(self.nodes), node.args))
             if node.op == "update":
                 self._note_window(self.nodes[-1])
             elif node.op in VIEWS and (node.args[0] in self.windows or node.args[0] in self.views):
@@ -218,7 +218,7 @@ class Rewriter:
         table, n = self.windows.get(x), self.nodes[x]
         if x in self.views:
             source = self.whole(n.args[0])
-            return x if source == n.args[0] else self.offer(replace(n, args=(source,)))
+            return x if source == n.args[0] else self.offer(n.moved(n.id, (source,)))
         if table is None:
             return x
         ranges = table.read(0, table.side)
@@ -278,7 +278,7 @@ def _filled(r: Rewriter, n: Node) -> int | None:
         return None
     goes_on = n.op == "update" and (table := r.windows.get(n.args[0])) and r.nodes[n.args[1]].type.shape[table.axis] != table.side
     args = tuple(x if goes_on and i == 0 else r.whole(x) for i, x in enumerate(n.args))
-    return None if args == n.args else r.offer(replace(n, args=args))
+    return None if args == n.args else r.offer(n.moved(n.id, args))
 
 
 @rule("slice")

@@ -68,7 +68,7 @@ class Roller:
         if node.op == "concatenate":
             runs = (tuple(run) for _, run in groupby(args, self.likeness))
             args = tuple(part for run in runs for part in self.run(node, run))
-        new = self.add(replace(node, args=args)) if node.op != "concatenate" or len(args) > 1 else args[0]
+        new = self.add(node.moved(node.id, args)) if node.op != "concatenate" or len(args) > 1 else args[0]
         self.origin[new] = node.id
         return new
 
@@ -99,7 +99,7 @@ class Roller:
                 raise Differs
 
     def add(self, node: Node) -> int:
-        self.nodes.append(replace(node, id=len(self.nodes)))
+        self.nodes.append(node.moved(len(self.nodes), node.args))
         return len(self.nodes) - 1
 
     def make(self, like: Node, op: str, *args: int, **attrs: Any) -> int:
