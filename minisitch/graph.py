@@ -100,11 +100,6 @@ class Node:
             object.__setattr__(self, "where", printable(self.where))
             object.__setattr__(self, "via", printable(self.via))
 
-    def moved(self, id: int, args: tuple[int, ...]) -> Node:
-        """The same operation at another place. Itself if the place is the same, since long programs move often."""
-        same = id == self.id and args == self.args
-        return self if same else Node(id, self.op, args, self.type, self.attrs, self.where, self.via)
-
     @property
     def kind(self) -> str:
         """``source``, ``map``, ``reduce``, ``move`` or ``library`` (see ``ops.Op``)."""

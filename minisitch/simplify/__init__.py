@@ -27,7 +27,7 @@ from ..graph import Graph, Node
 from ..ops import kind_of
 from ..reference import apply
 from ..trace.builder import infer_type, verify
-from .roll import rolled
+from .roll import moved, rolled
 from .windows import Range, WindowPart, Windows
 
 COMMUTATIVE = frozenset("add mul and or xor eq ne".split())
@@ -66,7 +66,7 @@ def rewrites(graph: Graph) -> tuple[Graph, tuple[Rewrite, ...]]:
             rewriter.place.append(-1)
             continue
         rewriter.current = node.id
-        new = rewriter.offer(node.moved(node.id, tuple([rewriter.place[a] for a in node.args])))
+        new = rewriter.offer(moved(node, node.id, tuple([rewriter.place[a] for a in node.args])))
         assert rewriter.nodes[new].type == node.type, f"%{node.id} {node.op} changed its type"
         rewriter.place.append(new)
     outputs = tuple(rewriter.whole(rewriter.place[o]) for o in graph.outputs)
@@ -91,7 +91,7 @@ def _drop_dead(graph: Graph) -> Graph:
     for node, needed in zip(graph.nodes, live(graph), strict=True):
         if needed:
             place[node.id] = len(nodes)
-            nodes.append(node.moved(len(nodes), tuple([place[a] for a in node.args])))
+            nodes.append(moved(node, len(nodes), tuple([place[a] for a in node.args])))
     return Graph(tuple(nodes), tuple(place[o] for o in graph.outputs))
 
 
@@ -134,7 +134,7 @@ class Rewriter:
         key = (len(self.nodes),) if node.op == "input" else (node.op, args, node.type, repr(node.attrs))
         if key not in self.found:
             self.found[key] = len(self.nodes)
-            self.nodes.append(node.moved(len(self.nodes), node.args))
+            self.nodes.append(moved(node, len(self.nodes), node.args))
             if node.op == "update":
                 self._note_window(self.nodes[-1])
             elif node.op in VIEWS and (node.args[0] in self.windows or node.args[0] in self.views):
@@ -218,7 +218,7 @@ class Rewriter:
         table, n = self.windows.get(x), self.nodes[x]
         if x in self.views:
             source = self.whole(n.args[0])
-            return x if source == n.args[0] else self.offer(n.moved(n.id, (source,)))
+            return x if source == n.args[0] else self.offer(moved(n, n.id, (source,)))
         if table is None:
             return x
         ranges = table.read(0, table.side)
@@ -278,7 +278,7 @@ def _filled(r: Rewriter, n: Node) -> int | None:
         return None
     goes_on = n.op == "update" and (table := r.windows.get(n.args[0])) and r.nodes[n.args[1]].type.shape[table.axis] != table.side
     args = tuple(x if goes_on and i == 0 else r.whole(x) for i, x in enumerate(n.args))
-    return None if args == n.args else r.offer(n.moved(n.id, args))
+    return None if args == n.args else r.offer(moved(n, n.id, args))
 
 
 @rule("slice")
@@ -485,20 +485,6 @@ def _same_operand(r: Rewriter, n: Node) -> int | None:
     return n.args[0] if n.args[0] == n.args[1] else None
 
 
-@rule("sub", "xor")
-def _minus_itself(r: Rewriter, n: Node) -> int | None:
-    """Before: ``i - i``, ``b ^ b``. After: ``0``. Not for floats: inf - inf is NaN."""
-    return r.constant(n, 0) if n.args[0] == n.args[1] and not _is_float(n) else None
-
-
-@rule("eq", "le", "ge", "ne", "lt", "gt")
-def _compared_with_itself(r: Rewriter, n: Node) -> int | None:
-    """Before: ``i <= i``. After: ``True``. Not for floats: NaN is not equal to itself."""
-    exact = n.args[0] == n.args[1] and not _is_float(r.nodes[n.args[0]])
-    return r.constant(n, n.op in ("eq", "le", "ge")) if exact else None
-
-
-# ---------------------------------------------------------------- choice and casts
 @rule("select")
 def _decided(r: Rewriter, n: Node) -> int | None:
     """Before: ``select True x y``, ``select c x x``. After: ``x``."""

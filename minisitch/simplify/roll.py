@@ -38,6 +38,12 @@ class Differs(Exception):
     """The parts are not made alike."""
 
 
+def moved(node: Node, id: int, args: tuple[int, ...]) -> Node:
+    """The same operation at another place. Itself if the place is the same: in long programs most nodes stay."""
+    same = id == node.id and args == node.args
+    return node if same else Node(id, node.op, args, node.type, node.attrs, node.where, node.via)
+
+
 def rolled(graph: Graph) -> Graph:
     """The graph with all such loops rolled up. The same object if there were none.
 
@@ -68,7 +74,7 @@ class Roller:
         if node.op == "concatenate":
             runs = (tuple(run) for _, run in groupby(args, self.likeness))
             args = tuple(part for run in runs for part in self.run(node, run))
-        new = self.add(node.moved(node.id, args)) if node.op != "concatenate" or len(args) > 1 else args[0]
+        new = self.add(moved(node, node.id, args)) if node.op != "concatenate" or len(args) > 1 else args[0]
         self.origin[new] = node.id
         return new
 
@@ -99,7 +105,7 @@ class Roller:
                 raise Differs
 
     def add(self, node: Node) -> int:
-        self.nodes.append(node.moved(len(self.nodes), node.args))
+        self.nodes.append(moved(node, len(self.nodes), node.args))
         return len(self.nodes) - 1
 
     def make(self, like: Node, op: str, *args: int, **attrs: Any) -> int:
