@@ -267,5 +267,7 @@ def test_a_program_that_numpy_runs_is_compared_and_kept(monkeypatch, tmp_path):
     graph = simplify(ms.trace(solve, system(24), {}).graph)
     first, again = (plans.plan_of(graph, "xla", CPU) for _ in range(2))
     assert first == again and runs_in_numpy(again) and list(tmp_path.rglob("*.plan"))
-    row = ms.compare(solve, *system(24), strategies=["none"], target="python").rows[0]
+    compared = ms.compare(solve, *system(24), strategies=["none"], target="python")
+    assert "NumPy runs none one operation at a time" in str(compared)
+    row = compared.rows[0]
     assert (row.kernels, row.library_calls) == (0, 1) and row.modelled_us > 10, "each operation is counted"

@@ -34,7 +34,12 @@ from ..runtime.plans import plan_of
 from ..runtime.steps import requests
 from ..strategies import cost
 from ..strategies import optimum as exhaustive
+<<<<<<< HEAD
 from ..strategies.kitsune.predict import pipeline_traffic, pipeline_us
+=======
+from ..strategies.kitsune.price import pipeline_traffic, pipeline_us
+from ..strategies.regions import runs_in_numpy
+>>>>>>> 8c8b521 (A CPU compiles at most 4,000 statements again, and compare says what NumPy runs one operation at a time)
 from ..trace import Program, trace
 from ..trace.tracebacks import door
 from ..trace.tree import flatten
@@ -271,6 +276,8 @@ def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | N
     errors = _each(lambda name: _error(ready[name].outputs([np.array(x) for x in leaves]) if ready else
                                        evaluate(lowered[name].graph, inputs), truth), ready or lowered, failed)
     remark += "".join(f" No row for {name}: {type(why).__name__}: {why}." for name, why in failed.items())
+    if whole := [name for name in errors if runs_in_numpy(lowered[name].plan)]:
+        remark += f" NumPy runs {', '.join(whole)} one operation at a time (jit: the function): too many kernels to compile."
     remark += f" {note}" if (note := widened(program.graph)) else ""
     now("measuring")
     measured = target in ("cpu", "cuda")
