@@ -34,12 +34,8 @@ from ..runtime.plans import plan_of
 from ..runtime.steps import requests
 from ..strategies import cost
 from ..strategies import optimum as exhaustive
-<<<<<<< HEAD
 from ..strategies.kitsune.predict import pipeline_traffic, pipeline_us
-=======
-from ..strategies.kitsune.price import pipeline_traffic, pipeline_us
 from ..strategies.regions import runs_in_numpy
->>>>>>> 8c8b521 (A CPU compiles at most 4,000 statements again, and compare says what NumPy runs one operation at a time)
 from ..trace import Program, trace
 from ..trace.tracebacks import door
 from ..trace.tree import flatten
