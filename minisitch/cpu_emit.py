@@ -12,11 +12,10 @@ memory is a scratch row that stays in cache, and a grid barrier is the end of a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from .kernel import ir
-from .kernel.text import KernelSource, Launch, Printer, Writer, guard_text, header, numpy_name, task_parts
-from .stitch.index import show
+from .kernel.text import KernelSource, Launch, Printer, Writer, header, numpy_name, task_parts
 
 LITTLE = 20_000  # scalar operations; a segment of fewer joins its neighbour's call, even if their loops differ in length
 SHORT_LOOP = 64  # turns; LLVM should vectorise a loop this short before it unrolls it (measured)
@@ -122,11 +121,7 @@ class _CpuSegment(Printer):
         else:
             with w.block(f"for task in range({tasks}):"):
                 self._open_task()
-                self._phases()
-
-    def _phases(self) -> None:
-        for phase in self.segment.phases:
-            self.nest(phase.nest, self.segment.totals(phase))
+                self.phases()
 
     # ------------------------------------------------------------ tasks
     def _rows(self, first: str, last: str) -> None:
@@ -136,7 +131,7 @@ class _CpuSegment(Printer):
         with self.w.block(head):
             if step > 1:
                 self.w.line(f"rows = min({step}, {last} - first_row)")
-            self._phases()
+            self.phases()
 
     def _open_task(self) -> None:
         """The row, the columns and the reduced rows of a task."""
@@ -149,22 +144,22 @@ class _CpuSegment(Printer):
             w.line(f"width = max(0, min({s.chunk}, {s.columns} - start))")
 
     # ------------------------------------------------------------ statements
-    def statement(self, stmt: ir.Stmt, totals: Mapping[str, int]) -> None:
+    def statement(self, stmt: ir.Stmt) -> None:
         """Windows are a CPU's own. A loop of one turn is only its body."""
         match stmt:
-            case ir.Loop(bounds="") if totals[stmt.var] == 1 and stmt.kind == "serial":
-                self.nest(stmt.body, totals)
+            case ir.Loop(bounds="") if self.totals[stmt.var] == 1 and stmt.kind == "serial":
+                self.nest(stmt.body)
             case ir.Barrier():
                 pass
             case ir.Window():
-                self._window(stmt, totals)
+                self._window(stmt)
             case _:
-                super().statement(stmt, totals)
+                super().statement(stmt)
 
-    def _window(self, window: ir.Window, totals: Mapping[str, int]) -> None:
-        start = show(window.base, totals)
+    def _window(self, window: ir.Window) -> None:
+        start = self.index(window.base)
         stop = f"{start} + {window.length}" if window.base.terms else str(window.base.const + window.length)
         if window.guard:
-            self.w.line(f"{window.name}_at = {start} if {guard_text(window.guard, totals)} else 0")
+            self.w.line(f"{window.name}_at = {start} if {self.guard(window.guard)} else 0")
             start, stop = f"{window.name}_at", f"{window.name}_at + {window.length}"
         self.w.line(f"{window.name} = {window.buffer}[{start}:{stop}]")

@@ -12,7 +12,7 @@ literals.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from .fuse import count
 from .kernel.ir import Barrier, Buffer, Fold, Kernel, Stmt, VectorMove
@@ -92,8 +92,7 @@ class _CudaSegment(Printer):
         s = self.segment
         with self.w.block(f"for task in range({first}, {s.tasks}, {step}):"):
             self._open_task()
-            for phase in s.phases:
-                self.nest(phase.nest, s.totals(phase))
+            self.phases()
             if s.task_barrier != "none":
                 self._wait(s.task_barrier)
 
@@ -126,18 +125,18 @@ class _CudaSegment(Printer):
             w.line(f"stop = min(start + {s.chunk}, {s.columns})")
 
     # ------------------------------------------------------------ statements
-    def statement(self, stmt: Stmt, totals: Mapping[str, int]) -> None:
+    def statement(self, stmt: Stmt) -> None:
         """Barriers and vector moves are a GPU's own."""
         match stmt:
             case Barrier(scope):
                 self._wait(scope)
             case VectorMove():
-                there, here = show(stmt.index, totals, {"col": stmt.column}), show(stmt.at, totals)
+                there, here = show(stmt.index, self.totals, {"col": stmt.column}), self.index(stmt.at)
                 there, here = f"{stmt.buffer}, {there}", f"{stmt.registers}, {here}"
                 text = f"store_wide({there}, {here}" if stmt.stores else f"load_wide({here}, {there}"
                 self.w.line(f"{text}, {stmt.columns})", self.comment(stmt.node))
             case _:
-                super().statement(stmt, totals)
+                super().statement(stmt)
 
     def _wait(self, scope: str) -> None:
         self.w.line({"block": "cuda.syncthreads()", "warp": "cuda.syncwarp()"}[scope])
@@ -173,7 +172,7 @@ class _CudaSegment(Printer):
             other = f"np.uint64(cuda.shfl_xor_sync({MASK}, np.int64({fold.result}), offset))"
         self.w.line(f"    {fold.result} = {self.combined(fold, fold.result, other)}")
 
-    def combine(self, folds: Sequence[Fold], totals: Mapping[str, int]) -> None:
+    def combine(self, folds: Sequence[Fold]) -> None:
         """All threads of a row end up with its result: shuffles in the warp, shared memory between warps, and shuffles again.
 
         Each thread fetches the result of one warp. If it fetched all of them in turn, the assembler would hold 32 in registers.
@@ -192,7 +191,7 @@ class _CudaSegment(Printer):
             for fold in exchanged:
                 w.line(f"{fold.result} = {fold.exchange}[{first}thread % {warps}]", f"%{fold.node} one of the row's {warps} warps")
                 self._shuffle(fold, warps)
-        super().combine(folds, totals)
+        super().combine(folds)
         for fold in folds:
             held = compute_dtype(fold.dtype)
             if self._dtype(fold) != held:

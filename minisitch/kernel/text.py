@@ -17,7 +17,7 @@ import numpy as np
 
 from ..graph import Graph, printable
 from ..ops import EXACT, OPS, SHORT, compute_dtype, kind_of
-from ..stitch.index import Guard, show
+from ..stitch.index import Guard, Index, show
 from . import ir
 
 
@@ -158,183 +158,194 @@ def task_parts(segment: ir.Segment) -> Iterator[str]:
         yield f"ser_last = min(ser_first + {s.slice_size}, {serial})"
 
 
-# ---------------------------------------------------------------- scalar texts
-def scalar(stmt: ir.Compute, column: str, exact: bool = True) -> str:
-    """The expression of one operation for a target; ``column`` is ``cpu`` or ``cuda``. With ``exact``, float16 is rounded."""
-    op = OPS[stmt.op]
-    held, operand = compute_dtype(stmt.dtype), compute_dtype(stmt.operand_dtype)
-    if stmt.op == "cast":
-        return cast(stmt.args[0], stmt.dtype, stmt.operand_dtype, column)
-    texts: Mapping[str, str] = op.cuda if column == "cuda" else op.cpu
-    text = texts[kind_of(stmt.operand_dtype)].format(*stmt.args, t=SHORT[operand], T=f"np.{operand}")
-    if exact and stmt.dtype == "float16" and stmt.op not in EXACT:
-        return rounded_half(text, column)
-    wraps = kind_of(stmt.dtype) == "int" and stmt.op not in ("select", "maximum", "minimum")
-    return f"np.{held}({text})" if wraps else text
-
-
-def rounded_half(text: str, column: str) -> str:
-    """A float32 rounded to float16, and held in float32 again."""
-    return f"half_to_float(float_to_half({text}))" if column == "cpu" else f"np.float32(np.float16({text}))"
-
-
-def cast(name: str, to: str, of: str, column: str) -> str:
-    """A conversion as NumPy makes it; a cast to float16 rounds, though the value stays in float32."""
-    if to == "float16":
-        if of == "float64":  # by way of float32 it would be rounded twice
-            return rounded_half(f"float_to_odd({name})" if column == "cpu" else name, column)
-        return rounded_half(name if compute_dtype(of) == "float32" else f"np.float32({name})", column)
-    if kind_of(of) == "float" and kind_of(to) == "int":
-        return whole_number(name, to, f"np.{compute_dtype(of)}", column)
-    texts = OPS["cast"].cuda if column == "cuda" else OPS["cast"].cpu
-    if to == "bool" and of == "bool":
-        return name
-    if of == "bool" and column == "cpu":  # measured: a mask made in a softmax's loops, 7.4 ms converted and 1.7 chosen
-        held = f"np.{compute_dtype(to)}"
-        return f"select({name}, {held}(1), {held}(0))"
-    return texts[kind_of(to)].format(name, T=f"np.{compute_dtype(to)}", S=f"np.{compute_dtype(of)}")
-
-
-def whole_number(name: str, to: str, of: str, column: str) -> str:
-    """A float without its fraction, as NumPy converts it on x86.
-
-    In an unsigned type a number below zero wraps around. Every target converts to signed integers,
-    so the upper half of an unsigned type is converted by way of its lower half.
-    """
-    bits, half = np.iinfo(to).bits, 1 << (np.iinfo(to).bits - 1)
-    lower = f"np.int{max(bits, 32)}({name})" if to[0] == "i" and bits >= 32 else f"np.{to}(np.int{max(bits, 32)}({name}))"
-    if bits < 32 or to[0] == "i":
-        return lower
-    is_upper, upper = f"{name} >= {of}({half})", f"np.{to}(np.{to}(np.int{bits}({name} - {of}({half}))) ^ np.{to}({half}))"
-    return f"select({is_upper}, {upper}, {lower})" if column == "cpu" else f"({upper} if {is_upper} else {lower})"
+# ---------------------------------------------------------------- templates
+def template(op: str, dtype: str, column: str) -> str:
+    """How an operation on operands of a dtype is written; ``column`` of the table is ``cpu`` or ``cuda``."""
+    return (OPS[op].cuda if column == "cuda" else OPS[op].cpu)[kind_of(dtype)]
 
 
 def combine(op: str, dtype: str, left: str, right: str, column: str) -> str:
     """One step of a reduction."""
-    held = compute_dtype(dtype)
-    texts = OPS[op].cuda if column == "cuda" else OPS[op].cpu
-    text = texts[kind_of(dtype)].format(left, right)
+    text = template(op, dtype, column).format(left, right)
     narrow = kind_of(dtype) == "int" and op in ("sum", "prod")
-    return f"np.{held}({text})" if narrow else text
-
-
-def guard_text(guard: Guard, totals: Mapping[str, int]) -> str:
-    """A condition as an expression without branches."""
-    parts = []
-    for c in guard:
-        low, high = c.index.bounds
-        index = show(c.index, totals)
-        if low < c.low:
-            parts.append(f"({index} >= {c.low})")
-        if high >= c.high:
-            parts.append(f"({index} < {c.high})")
-    return " & ".join(parts) if len(parts) != 1 else parts[0][1:-1]
-
-
-def statement(stmt: ir.Scalar, column: str, totals: Mapping[str, int], sizes: Mapping[str, tuple[str, int]],
-              exact: bool = True) -> str:
-    """One statement as one line; ``sizes`` gives each buffer's (or window's) dtype and element count; ``exact``: see ``scalar``."""
-    match stmt:
-        case ir.Load():
-            return f"{stmt.target} = {_load(stmt, column, totals, sizes)}"
-        case ir.Compute():
-            return f"{stmt.target} = {scalar(stmt, column, exact)}"
-        case ir.FromIndex():
-            return f"{stmt.target} = {cast(show(stmt.index, totals), stmt.dtype, 'int64', column)}"
-        case ir.Clamp():
-            return f"{stmt.target} = min(max(np.int64({stmt.source}), 0), {stmt.size - 1})"
-        case ir.Choose(guard=()):
-            return f"{stmt.target} = {stmt.value}"
-        case ir.Choose():
-            condition = guard_text(stmt.guard, totals)
-            chosen = f"select({condition}, {stmt.value}, {stmt.other})"
-            return f"{stmt.target} = {chosen if column == 'cpu' else f'{stmt.value} if {condition} else {stmt.other}'}"
-        case ir.Store():
-            return f"{stmt.buffer}[{show(stmt.index, totals)}] = {_stored(stmt, column, sizes)}"
-
-
-def _load(stmt: ir.Load, column: str, totals: Mapping[str, int], sizes: Mapping[str, tuple[str, int]]) -> str:
-    index = show(stmt.index, totals)
-    dtype, size = sizes[stmt.buffer]
-    if stmt.clamp:
-        low, high = stmt.index.bounds
-        if low < 0:
-            index = f"max({index}, 0)"
-        if high >= size:
-            index = f"min({index}, {size - 1})"
-    text = f"{stmt.buffer}[{index}]"
-    if dtype == "float16":
-        text = f"half_to_float({text})" if column == "cpu" else f"np.float32({text})"
-    if not stmt.guard:
-        return text
-    condition, zero = guard_text(stmt.guard, totals), zero_name(compute_dtype(dtype))
-    return f"select({condition}, {text}, {zero})" if stmt.harmless else f"{text} if {condition} else {zero}"
-
-
-def _stored(stmt: ir.Store, column: str, sizes: Mapping[str, tuple[str, int]]) -> str:
-    if sizes[stmt.buffer][0] != "float16":
-        return stmt.value
-    return f"float_to_half({stmt.value})" if column == "cpu" else f"np.float16({stmt.value})"
+    return f"np.{compute_dtype(dtype)}({text})" if narrow else text
 
 
 # ---------------------------------------------------------------- printing a nest
 class Printer:
     """Prints the nest of a segment. Each target adds the statements that it writes in its own way.
 
-    ``column`` is ``cpu`` or ``cuda``: the column of the table of operations.
+    ``column`` is ``cpu`` or ``cuda``: the column of the table of operations. ``totals`` are the extents
+    of the variables around a statement.
     """
 
     column = ""
 
     def __init__(self, kernel: ir.Kernel, segment: ir.Segment, writer: Writer) -> None:
         self.kernel, self.segment, self.w = kernel, segment, writer
+        self.totals: Mapping[str, int] = {}
         self.sizes = {b.name: (b.dtype, b.size) for b in kernel.buffers}
         self.sizes |= {w.name: (self.sizes[w.buffer][0], w.length) for w in segment.windows.values()}
 
-    def nest(self, nest: ir.Nest, totals: Mapping[str, int]) -> None:
-        """All statements in order; ``totals`` are the extents of the variables around them."""
-        totals = {**totals, **ir.extents(nest)}
-        for stmt in nest:
-            self.statement(stmt, totals)
+    def phases(self) -> None:
+        """What a task does."""
+        for phase in self.segment.phases:
+            self.nest(phase.nest, self.segment.totals(phase))
 
-    def inside(self, head: str, body: ir.Nest, totals: Mapping[str, int]) -> None:
+    def nest(self, nest: ir.Nest, totals: Mapping[str, int] | None = None) -> None:
+        """All statements in order."""
+        around = self.totals
+        self.totals = {**(totals or around), **ir.extents(nest)}
+        for stmt in nest:
+            self.statement(stmt)
+        self.totals = around
+
+    def inside(self, head: str, body: ir.Nest) -> None:
         """A compound statement of Python."""
         with self.w.block(head):
-            self.nest(body, totals)
+            self.nest(body)
             if not body:
                 self.w.line("pass")
 
-    def statement(self, stmt: ir.Stmt, totals: Mapping[str, int]) -> None:
+    def statement(self, stmt: ir.Stmt) -> None:
         """One statement with what is inside it."""
         match stmt:
             case ir.Loop():
-                self.inside(f"for {stmt.var} in range({stmt.range}):", stmt.body, totals)
+                self.inside(f"for {stmt.var} in range({stmt.range}):", stmt.body)
             case ir.If():
-                self.inside(f"if {stmt.condition}:", stmt.body, totals)
+                self.inside(f"if {stmt.condition}:", stmt.body)
             case ir.Let():
                 self.w.line(f"{stmt.name} = {stmt.text}")
             case ir.Start(fold):
-                total, lost = self.accumulator(fold, totals)
-                self.w.line(f"{f'{total} = {lost}' if lost else total} = {self.held(fold, identity_name(fold.op, fold.dtype))}",
-                            self.comment(fold.node))
+                total, lost = self.accumulator(fold)
+                start = self.held(fold, identity_name(fold.op, fold.dtype))
+                self.w.line(f"{f'{total} = {lost}' if lost else total} = {start}", self.comment(fold.node))
             case ir.Accumulate(fold):
-                self.accumulate(fold, totals)
+                self.accumulate(fold)
             case ir.Combine(folds):
-                self.combine(folds, totals)
+                self.combine(folds)
             case ir.Store() if stmt.guard:
-                self.inside(f"if {guard_text(stmt.guard, totals)}:", (replace(stmt, guard=()),), totals)
+                self.inside(f"if {self.guard(stmt.guard)}:", (replace(stmt, guard=()),))
+            case ir.Store():
+                half = self.sizes[stmt.buffer][0] == "float16"
+                value = self.narrowed(stmt.value) if half else stmt.value
+                self.w.line(f"{stmt.buffer}[{self.index(stmt.index)}] = {value}", self.comment(stmt.node))
             case _:
                 assert isinstance(stmt, ir.Scalar), stmt
-                self.w.line(statement(stmt, self.column, totals, self.sizes, self.w.exact), self.comment(stmt.node))
+                self.w.line(f"{stmt.target} = {self.value(stmt)}", self.comment(stmt.node))
 
     def comment(self, node: int) -> str:
         """What a line computes, and where the user wrote it."""
         return comment_of(self.kernel.graph, node)
 
+    # ------------------------------------------------------------ scalar statements
+    def index(self, index: Index) -> str:
+        """An index as text."""
+        return show(index, self.totals)
+
+    def guard(self, guard: Guard) -> str:
+        """A condition as an expression without branches."""
+        parts = []
+        for c in guard:
+            low, high = c.index.bounds
+            if low < c.low:
+                parts.append(f"({self.index(c.index)} >= {c.low})")
+            if high >= c.high:
+                parts.append(f"({self.index(c.index)} < {c.high})")
+        return " & ".join(parts) if len(parts) != 1 else parts[0][1:-1]
+
+    def chosen(self, condition: str, value: str, other: str) -> str:
+        """One of two values. A core evaluates both, because a branch would stop vectorisation."""
+        return f"select({condition}, {value}, {other})" if self.column == "cpu" else f"{value} if {condition} else {other}"
+
+    def value(self, stmt: ir.Load | ir.Compute | ir.FromIndex | ir.Clamp | ir.Choose) -> str:
+        """The expression of a statement that gives a name a value."""
+        match stmt:
+            case ir.Load():
+                return self._loaded(stmt)
+            case ir.Compute(op="cast"):
+                return self.cast(stmt.args[0], stmt.dtype, stmt.operand_dtype)
+            case ir.Compute():
+                return self._computed(stmt)
+            case ir.FromIndex():
+                return self.cast(self.index(stmt.index), stmt.dtype, "int64")
+            case ir.Clamp():
+                return f"min(max(np.int64({stmt.source}), 0), {stmt.size - 1})"
+            case ir.Choose():
+                return self.chosen(self.guard(stmt.guard), stmt.value, stmt.other) if stmt.guard else stmt.value
+
+    def _loaded(self, stmt: ir.Load) -> str:
+        index, (dtype, size) = self.index(stmt.index), self.sizes[stmt.buffer]
+        if stmt.clamp:
+            low, high = stmt.index.bounds
+            if low < 0:
+                index = f"max({index}, 0)"
+            if high >= size:
+                index = f"min({index}, {size - 1})"
+        text = f"{stmt.buffer}[{index}]"
+        if dtype == "float16":
+            text = self.widened(text)
+        if not stmt.guard:
+            return text
+        condition, zero = self.guard(stmt.guard), zero_name(compute_dtype(dtype))
+        return f"select({condition}, {text}, {zero})" if stmt.harmless else f"{text} if {condition} else {zero}"
+
+    def _computed(self, stmt: ir.Compute) -> str:
+        operand = compute_dtype(stmt.operand_dtype)
+        text = template(stmt.op, operand, self.column).format(*stmt.args, t=SHORT[operand], T=f"np.{operand}")
+        if self.w.exact and stmt.dtype == "float16" and stmt.op not in EXACT:
+            return self.rounded_half(text)
+        wraps = kind_of(stmt.dtype) == "int" and stmt.op not in ("select", "maximum", "minimum")
+        return f"np.{stmt.dtype}({text})" if wraps else text
+
+    # ------------------------------------------------------------ conversions
+    def narrowed(self, text: str) -> str:
+        """A float32 as float16."""
+        return f"float_to_half({text})" if self.column == "cpu" else f"np.float16({text})"
+
+    def widened(self, text: str) -> str:
+        """A float16 as float32."""
+        return f"half_to_float({text})" if self.column == "cpu" else f"np.float32({text})"
+
+    def rounded_half(self, text: str) -> str:
+        """A float32 rounded to float16, and held in float32 again."""
+        return self.widened(self.narrowed(text))
+
+    def cast(self, name: str, to: str, of: str) -> str:
+        """A conversion as NumPy makes it; a cast to float16 rounds, though the value stays in float32."""
+        if to == "float16":
+            if of == "float64":  # by way of float32 it would be rounded twice
+                return self.rounded_half(f"float_to_odd({name})" if self.column == "cpu" else name)
+            return self.rounded_half(name if compute_dtype(of) == "float32" else f"np.float32({name})")
+        if kind_of(of) == "float" and kind_of(to) == "int":
+            return self.whole_number(name, to, f"np.{compute_dtype(of)}")
+        if to == of == "bool":
+            return name
+        held = f"np.{compute_dtype(to)}"
+        if of == "bool" and self.column == "cpu":  # measured: a mask made in a softmax's loops, 7.4 ms converted and 1.7 chosen
+            return self.chosen(name, f"{held}(1)", f"{held}(0)")
+        return template("cast", to, self.column).format(name, T=held, S=f"np.{compute_dtype(of)}")
+
+    def whole_number(self, name: str, to: str, of: str) -> str:
+        """A float without its fraction, as NumPy converts it on x86.
+
+        In an unsigned type a number below zero wraps around. Every target converts to signed integers,
+        so the upper half of an unsigned type is converted by way of its lower half.
+        """
+        bits, half = np.iinfo(to).bits, 1 << (np.iinfo(to).bits - 1)
+        lower = f"np.int{max(bits, 32)}({name})"
+        if bits < 32 or to[0] == "u":
+            lower = f"np.{to}({lower})"
+        if bits < 32 or to[0] == "i":
+            return lower
+        upper = f"np.{to}(np.{to}(np.int{bits}({name} - {of}({half}))) ^ np.{to}({half}))"
+        chosen = self.chosen(f"{name} >= {of}({half})", upper, lower)
+        return chosen if self.column == "cpu" else f"({chosen})"
+
     # ------------------------------------------------------------ reductions
-    def accumulator(self, fold: ir.Fold, totals: Mapping[str, int]) -> tuple[str, str]:
+    def accumulator(self, fold: ir.Fold) -> tuple[str, str]:
         """Where a fold adds up, and where it keeps what rounding took from it."""
-        cell = f"[{show(fold.cell, totals)}]" if fold.buffer else ""
+        cell = f"[{self.index(fold.cell)}]" if fold.buffer else ""
         return (fold.buffer or fold.result) + cell, fold.lost and fold.lost + cell
 
     def held(self, fold: ir.Fold, value: str) -> str:
@@ -345,20 +356,20 @@ class Printer:
         """One step of a fold."""
         return combine(fold.op, fold.dtype, left, right, self.column)
 
-    def accumulate(self, fold: ir.Fold, totals: Mapping[str, int]) -> None:
+    def accumulate(self, fold: ir.Fold) -> None:
         """Add one more value to a fold's accumulator."""
-        (total, lost), value = self.accumulator(fold, totals), self.held(fold, fold.value)
+        (total, lost), value = self.accumulator(fold), self.held(fold, fold.value)
         text = self.combined(fold, total, value)
         text = f"{total} += {value}" if text == f"{total} + {value}" else f"{total} = {text}"
         self.w.line(f"{total}, {lost} = kahan_add({total}, {lost}, {value})" if lost else text, self.comment(fold.node))
 
-    def combine(self, folds: Sequence[ir.Fold], totals: Mapping[str, int]) -> None:
+    def combine(self, folds: Sequence[ir.Fold]) -> None:
         """Complete results in registers, in their own dtype.
 
         A sum of float16 was added up in float32, and is rounded now. Partial results are not.
         """
         for fold in folds:
             if fold.buffer:
-                self.w.line(f"{fold.result} = {self.accumulator(fold, totals)[0]}", self.comment(fold.node))
+                self.w.line(f"{fold.result} = {self.accumulator(fold)[0]}", self.comment(fold.node))
             if self.w.exact and fold.dtype == "float16" and fold.op in ("sum", "prod") and not fold.partial:
-                self.w.line(f"{fold.result} = {rounded_half(fold.result, self.column)}")
+                self.w.line(f"{fold.result} = {self.rounded_half(fold.result)}")
