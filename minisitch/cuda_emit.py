@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 from .fuse import count
 from .kernel.ir import Barrier, Buffer, Fold, Kernel, Stmt, VectorMove
-from .kernel.text import KernelSource, Launch, Printer, Writer, combine, header, numpy_name, task_parts
-from .ops import compute_dtype, kind_of, shuffle_dtype
+from .kernel.text import KernelSource, Launch, Printer, Writer, header, numpy_name, task_parts
+from .ops import compute_dtype, kind_of
 from .stitch.index import show
 from .stitch.mapping import WARP
 
@@ -142,24 +142,6 @@ class _CudaSegment(Printer):
         self.w.line({"block": "cuda.syncthreads()", "warp": "cuda.syncwarp()"}[scope])
 
     # ------------------------------------------------------------ reductions
-    def _dtype(self, fold: Fold) -> str:
-        """The dtype of the accumulator. If threads shuffle it, this is a dtype that a shuffle can move."""
-        return shuffle_dtype(fold.dtype) if fold.lanes > 1 else compute_dtype(fold.dtype)
-
-    def held(self, fold: Fold, value: str) -> str:
-        """A value in the dtype of the fold's accumulator."""
-        dtype = self._dtype(fold)
-        return value if dtype == compute_dtype(fold.dtype) else f"np.{dtype}({value})"
-
-    def combined(self, fold: Fold, left: str, right: str) -> str:
-        """One step of a fold, in the dtype of its accumulator."""
-        held = self._dtype(fold)
-        if kind_of(fold.dtype) == "bool" and held != "bool":
-            return f"{left} {'|' if fold.op == 'any' else '&'} {right}"
-        if held != compute_dtype(fold.dtype) and fold.op in ("sum", "prod"):
-            return combine(fold.op, held, left, right, "cuda")
-        return super().combined(fold, left, right)
-
     def _shuffle(self, fold: Fold, lanes: int) -> None:
         """Join the results of ``lanes`` neighbours, a power of two. Each of them ends up with the joined result."""
         if lanes == 1:
@@ -167,10 +149,16 @@ class _CudaSegment(Printer):
         assert lanes & (lanes - 1) == 0, f"{lanes} lanes cannot halve their distance"
         steps = ", ".join(str(lanes >> k) for k in range(1, lanes.bit_length()))
         self.w.line(f"for offset in ({steps}{',' * (lanes == 2)}):", f"%{fold.node} {fold.op} over {lanes} lanes")
-        other = f"cuda.shfl_xor_sync({MASK}, {fold.result}, offset)"
-        if self._dtype(fold) == "uint64":  # a shuffle takes signed integers; as such they would compare wrongly
-            other = f"np.uint64(cuda.shfl_xor_sync({MASK}, np.int64({fold.result}), offset))"
-        self.w.line(f"    {fold.result} = {self.combined(fold, fold.result, other)}")
+        other = self.combined(fold, fold.result, self._of_neighbour(fold))
+        self.w.line(f"    {fold.result} = {other}")
+
+    def _of_neighbour(self, fold: Fold) -> str:
+        """The result of the thread ``offset`` lanes away. A shuffle moves four bytes or eight, as signed integers or floats."""
+        held = compute_dtype(fold.dtype)
+        if kind_of(held) == "float" or held in ("int32", "int64"):
+            return f"cuda.shfl_xor_sync({MASK}, {fold.result}, offset)"
+        text = f"cuda.shfl_xor_sync({MASK}, np.int64({fold.result}), offset)"
+        return f"({text} != 0)" if held == "bool" else f"np.{held}({text})"
 
     def combine(self, folds: Sequence[Fold]) -> None:
         """All threads of a row end up with its result: shuffles in the warp, shared memory between warps, and shuffles again.
@@ -192,7 +180,3 @@ class _CudaSegment(Printer):
                 w.line(f"{fold.result} = {fold.exchange}[{first}thread % {warps}]", f"%{fold.node} one of the row's {warps} warps")
                 self._shuffle(fold, warps)
         super().combine(folds)
-        for fold in folds:
-            held = compute_dtype(fold.dtype)
-            if self._dtype(fold) != held:
-                w.line(f"{fold.result} = " + (f"{fold.result} != 0" if held == "bool" else f"np.{held}({fold.result})"))

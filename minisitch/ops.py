@@ -49,12 +49,6 @@ def itemsize(dtype: str) -> int:
     return np.dtype(dtype).itemsize
 
 
-def shuffle_dtype(dtype: str) -> str:
-    """The dtype of a value in a warp shuffle, which moves 32 or 64 bits."""
-    held = compute_dtype(dtype)
-    return held if kind_of(held) == "float" or held in ("int32", "int64", "uint64") else "int64"
-
-
 @functools.cache
 def _float64_erf() -> Callable[[np.ndarray], Any]:
     """SciPy's erf, imported at the first use: importing SciPy takes longer than this package."""

@@ -30,7 +30,7 @@ from itertools import pairwise
 
 from ..errors import KernelError
 from ..fuse import Decision
-from ..ops import SHORT, compute_dtype, shuffle_dtype
+from ..ops import SHORT, compute_dtype
 from ..stitch.mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap
 from ..stitch.plan import LoopPlan, SegmentKey, StitchPlan
 from ..stitch.subroots import SubRoot
@@ -202,7 +202,7 @@ class Layout:
         folds = [s for s in loop.sub_roots if s.along == "row"]
         for k, s in enumerate(folds):
             taking_turns, slot = divmod(k, EXCHANGED_AT_ONCE)
-            dtype = shuffle_dtype(self.graph[s.node].type.dtype)
+            dtype = compute_dtype(self.graph[s.node].type.dtype)
             name = f"w{(self.turn + taking_turns) % 2}{slot}_{SHORT[dtype]}{place}"
             self.exchange_buffers[loop.order, s.node] = name
             if name not in self.buffers:

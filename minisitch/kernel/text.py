@@ -218,7 +218,7 @@ class Printer:
                 self.w.line(f"{stmt.name} = {stmt.text}")
             case ir.Start(fold):
                 total, lost = self.accumulator(fold)
-                start = self.held(fold, identity_name(fold.op, fold.dtype))
+                start = identity_name(fold.op, fold.dtype)
                 self.w.line(f"{f'{total} = {lost}' if lost else total} = {start}", self.comment(fold.node))
             case ir.Accumulate(fold):
                 self.accumulate(fold)
@@ -348,17 +348,13 @@ class Printer:
         cell = f"[{self.index(fold.cell)}]" if fold.buffer else ""
         return (fold.buffer or fold.result) + cell, fold.lost and fold.lost + cell
 
-    def held(self, fold: ir.Fold, value: str) -> str:
-        """A value in the dtype of the fold's accumulator."""
-        return value
-
     def combined(self, fold: ir.Fold, left: str, right: str) -> str:
         """One step of a fold."""
         return combine(fold.op, fold.dtype, left, right, self.column)
 
     def accumulate(self, fold: ir.Fold) -> None:
         """Add one more value to a fold's accumulator."""
-        (total, lost), value = self.accumulator(fold), self.held(fold, fold.value)
+        (total, lost), value = self.accumulator(fold), fold.value
         text = self.combined(fold, total, value)
         text = f"{total} += {value}" if text == f"{total} + {value}" else f"{total} = {text}"
         self.w.line(f"{total}, {lost} = kahan_add({total}, {lost}, {value})" if lost else text, self.comment(fold.node))
