@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .kernel import ir
+from .kernel.nests import accesses
 from .kernel.text import KernelSource, Launch, Printer, Writer, header, numpy_name, task_parts
 
 LITTLE = 20_000  # scalar operations; a segment of fewer joins its neighbour's call, even if their loops differ in length
@@ -80,7 +81,7 @@ def _used_buffers(kernel: ir.Kernel, segments: Sequence[ir.Segment]) -> list[str
     """Names of the buffers that some segments touch, in the kernel's order."""
     touched: set[str] = set()
     for segment in segments:
-        touched |= {access.buffer for access in ir.accesses(segment, segment.nest)}
+        touched |= {access.buffer for access in accesses(segment, segment.nest)}
         folds = [s.fold for s, _ in ir.walk(segment.nest) if isinstance(s, ir.Accumulate)]
         touched |= {name for f in folds if f.buffer for name in (f.buffer, f.lost)}
     return [b.name for b in kernel.buffers if b.name in touched]

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 from minisitch.kernel import ir
+from minisitch.kernel.nests import rewritten
 
 
 def phases(kernel):
@@ -31,7 +32,7 @@ def changed(kernel, change, s=None, p=None):
     """The kernel with statements replaced, as ``ir.rewritten``: everywhere, or in one segment or phase."""
     segments = list(kernel.segments)
     for i, segment in enumerate(segments):
-        made = [replace(phase, nest=ir.rewritten(phase.nest, change)) if s in (None, i) and p in (None, k) else phase
+        made = [replace(phase, nest=rewritten(phase.nest, change)) if s in (None, i) and p in (None, k) else phase
                 for k, phase in enumerate(segment.phases)]
         segments[i] = replace(segment, phases=tuple(made))
     return replace(kernel, segments=tuple(segments))

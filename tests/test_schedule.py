@@ -27,7 +27,7 @@ from stitch_help import (
 from minisitch import cuda_emit
 from minisitch.errors import KernelError
 from minisitch.fuse import Stitching, fuse
-from minisitch.kernel import ir
+from minisitch.kernel import ir, nests
 from minisitch.kernel.ir import Compute, Load, Store
 from minisitch.kernel.verify import verify_kernel
 from minisitch.lower import lower_program, program_of
@@ -269,7 +269,7 @@ def accesses(kernel):
     writes, reads = {}, {}
     for s, segment in enumerate(kernel.segments):
         for p, phase in enumerate(segment.phases):
-            for access in ir.accesses(segment, phase.nest):
+            for access in nests.accesses(segment, phase.nest):
                 (writes if access.stores else reads).setdefault(access.buffer, []).append((s, p))
             for fold in phase.folds:
                 if fold.along == "carry":
@@ -293,7 +293,7 @@ def meets_between(kernel, last_read, first_write, scope):
 def in_place(kernel, place, before, after):
     """Is every element of one buffer read in this phase where, and only where, the same thread overwrites it by the other?"""
     segment = kernel.segments[place[0]]
-    here = {(a.buffer, a.index, a.stores) for a in ir.accesses(segment, segment.phases[place[1]].nest)
+    here = {(a.buffer, a.index, a.stores) for a in nests.accesses(segment, segment.phases[place[1]].nest)
             if a.buffer in (before.name, after.name)}
     ((name, index),) = {(name, index) for name, index, stores in here if stores}
     read = {(name, index) for name, index, stores in here if not stores}

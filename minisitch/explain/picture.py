@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..fuse import count
-from ..kernel.ir import Kernel, accesses
+from ..kernel.ir import Kernel
+from ..kernel.nests import accesses
 from ..ops import itemsize
 from ..stitch.mapping import ThreadMap
 from .svg import LINE_HEIGHT, MARGIN, PALETTE, WIDTH, Picture, head, path, rectangle, svg, text, wide

@@ -22,8 +22,8 @@ and ``VectorMove``.
         Accumulate(r1, v0)              r1 = max(r1, v0)
     Combine(r1)                     shuffles, shared memory, one block barrier
 
-``walk`` visits every statement of a nest. ``rewritten`` makes another nest of it. The verifier, the
-cost model and the passes use these two.
+``walk`` visits every statement of a nest. What passes and the cost model ask of it besides is in
+``kernel.nests``.
 
 These variables of a task stand in indices:
 
@@ -39,9 +39,8 @@ rows of a column space).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import dropwhile, takewhile
 
@@ -290,7 +289,7 @@ Stmt = Scalar | Start | Accumulate | Combine | Window | VectorMove | Barrier | L
 Nest = tuple[Stmt, ...]
 
 
-# ---------------------------------------------------------------- walking and rewriting
+# ---------------------------------------------------------------- walking
 def walk(nest: Nest, loops: tuple[Loop, ...] = ()) -> Iterator[tuple[Stmt, tuple[Loop, ...]]]:
     """Every statement of a nest in order, with the loops around it, outermost first."""
     for stmt in nest:
@@ -301,29 +300,10 @@ def walk(nest: Nest, loops: tuple[Loop, ...] = ()) -> Iterator[tuple[Stmt, tuple
             yield from walk(stmt.body, loops)
 
 
-def statements(nest: Nest) -> Iterator[Scalar]:
-    """The scalar statements of a nest, in order."""
-    return (s for s, _ in walk(nest) if isinstance(s, Scalar))
-
-
 def extents(nest: Nest) -> dict[str, int]:
     """How far the outermost loops of a nest run. Pieces of one loop have the extent of the whole."""
     loops = [s for s in nest if isinstance(s, Loop)]
     return {loop.var: max(other.last for other in loops if other.var == loop.var) for loop in loops}
-
-
-def rewritten(nest: Nest, change: Callable[[Stmt], Nest]) -> Nest:
-    """The nest with each statement replaced by what ``change`` makes of it, bodies first.
-
-    An ``If`` whose body is empty goes.
-    """
-    found: list[Stmt] = []
-    for stmt in nest:
-        if isinstance(stmt, Loop | If):
-            stmt = replace(stmt, body=rewritten(stmt.body, change))
-        if not (isinstance(stmt, If) and not stmt.body):
-            found += change(stmt)
-    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -378,7 +358,7 @@ class Phase:
     def before(self) -> tuple[Scalar, ...]:
         """What it does once a row, before its columns."""
         elsewhere = {id(s) for s in (*self.after, *(s for i in self.innermost for s in i.body))}
-        return tuple(s for s in statements(self.nest) if id(s) not in elsewhere)
+        return tuple(s for s, _ in walk(self.nest) if isinstance(s, Scalar) and id(s) not in elsewhere)
 
     @cached_property
     def folds(self) -> tuple[Fold, ...]:
@@ -534,14 +514,6 @@ class Kernel:
     def grid_barriers(self) -> int:
         return sum(s.barrier == "grid" for s in self.segments)
 
-    @cached_property
-    def size(self) -> int:
-        """Scalar statements and moves that are compiled. An unrolled loop's count once a turn."""
-        phases = [phase for segment in self.segments for phase in segment.phases]
-        moves = sum(isinstance(s, VectorMove) for p in phases for s, _ in walk(p.nest))
-        return moves + sum(len(p.before) + len(p.folds) for p in phases) + sum(
-            math.prod(x.last for x in i.loops if x.kind == "unrolled") * len(i.body) for p in phases for i in p.innermost)
-
     @property
     def block_barriers(self) -> int:
         """Block barriers one block passes for one task of each segment."""
@@ -687,35 +659,10 @@ def _show_scalar(stmt: Scalar, totals: Mapping[str, int] | None) -> str:
 
 
 # ---------------------------------------------------------------- what statements use
-@dataclass(frozen=True)
-class Access:
-    """One place of a nest where a buffer is read, or written if it ``stores``.
-
-    An access through a window names the buffer of the window.
-    """
-
-    buffer: str
-    index: Index
-    stores: bool
-    guard: Guard = ()
-    after_fold: bool = False  # it comes behind a ``Combine``
-
-
 def place_of(segment: Segment, stmt: Load | Store) -> tuple[str, Index]:
     """The buffer of an access and the index in it, also if the access goes through a window."""
     window = segment.windows.get(stmt.buffer)
     return (window.buffer, window.base + stmt.index) if window else (stmt.buffer, stmt.index)
-
-
-def accesses(segment: Segment, nest: Nest) -> Iterator[Access]:
-    """Every access that statements of a segment make, in order."""
-    after = False
-    for stmt, _ in walk(nest):
-        after = after or isinstance(stmt, Combine)
-        if isinstance(stmt, Load | Store):
-            yield Access(*place_of(segment, stmt), isinstance(stmt, Store), stmt.guard, after)
-        elif isinstance(stmt, VectorMove):
-            yield Access(stmt.buffer, stmt.index, stmt.stores)
 
 
 def indices(stmt: Stmt) -> list[Index]:

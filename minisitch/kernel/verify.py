@@ -111,13 +111,9 @@ def _verify_task(kernel: ir.Kernel, segment: ir.Segment, written: _Written, plac
     if alone:
         written.meet(alone)
     for p, phase in enumerate(segment.phases):
-        inside = set(known)
-        _Nest(segment, phase, written, alone, f"{place}, phase {p}").check(phase.nest, inside)
+        _Nest(segment, phase, written, alone, f"{place}, phase {p}").check(phase.nest, known)
         if alone:
             written.meet(alone)
-        known |= inside & {f.result for f in phase.folds if f.along == "row"}
-        once = (*phase.before, *(phase.body if phase.cols == 1 else ()))  # once a row, every thread computes it
-        known |= {stmt.target for stmt in once if not isinstance(stmt, ir.Store)}
     _Nest(segment, None, written, alone, f"{place}, after its tasks").check(segment.closing, known)
     written.meet(segment.task_barrier if segment.task_barrier == "block" else alone or segment.task_barrier)
 
@@ -261,7 +257,8 @@ class _Nest:
                         self.written.holding = self.written.holding | held
                     turns = Within(variable(stmt.var, extent[stmt.var]), stmt.first, stmt.last)
                     self.part = (*outside, *stmt.holds, *([turns] if stmt.last - stmt.first < extent[stmt.var] else []))
-                    self.check(stmt.body, set(known), loop if stmt.kind == "rows" else loop or stmt.kind)
+                    inside = known if stmt.last - stmt.first == 1 else set(known)  # what is computed once is known afterwards, too
+                    self.check(stmt.body, inside, loop if stmt.kind == "rows" else loop or stmt.kind)
                     self.part = outside
                 case ir.If():
                     self.check(stmt.body, known, loop)

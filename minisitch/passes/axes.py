@@ -17,22 +17,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..kernel import ir
+from ..kernel.nests import accesses, rewritten, with_folds
 from ..stitch.index import ZERO, Digit, Guard, Index, Quotient, Remainder, Within, variable
 
 IndexRewrite = Callable[[Index], Index]
 Axis = tuple[str, int, int]  # name, stride, size; a flat loop's axes are listed minor first
-
-
-def with_folds(nest: ir.Nest, change: Callable[[ir.Fold], ir.Fold]) -> ir.Nest:
-    """The nest with each fold replaced, in all of its steps."""
-    def changed(stmt: ir.Stmt) -> ir.Nest:
-        if isinstance(stmt, ir.Start | ir.Accumulate):
-            return (replace(stmt, fold=change(stmt.fold)),)
-        if isinstance(stmt, ir.Combine):
-            return (replace(stmt, folds=tuple(map(change, stmt.folds))),)
-        return (stmt,)
-
-    return ir.rewritten(nest, changed)
 
 
 # ---------------------------------------------------------------- which loops are flat, and where they may be split
@@ -124,7 +113,7 @@ def with_whole_chunks(kernel: ir.Kernel) -> ir.Kernel:
         if chunk == segment.chunk or chunk >= segment.columns:
             segments.append(segment)
             continue
-        for name in {a.buffer for a in ir.accesses(segment, segment.nest)}:
+        for name in {a.buffer for a in accesses(segment, segment.nest)}:
             if buffers[name].scope == "shared" and buffers[name].size == segment.chunk:
                 buffers[name] = replace(buffers[name], size=chunk)
         segments.append(replace(segment, chunk=chunk))
@@ -182,7 +171,7 @@ def nest(phase: ir.Phase, columns: Sequence[Axis], serial: Sequence[Axis], chunk
         return loops_over(around, (*starts, *turns, *ends))
 
     in_cells = with_folds(phase.nest, lambda f: replace(f, cell=cell) if f.buffer else f)
-    return replace(phase, nest=ir.rewritten(in_cells, nested))
+    return replace(phase, nest=rewritten(in_cells, nested))
 
 
 def _column_loops(phase: ir.Phase, columns: Sequence[Axis], chunks: Chunks, block: int) -> list[ir.Loop]:
@@ -228,7 +217,7 @@ def with_parts(phase: ir.Phase) -> ir.Phase:
         totals = (ir.Accumulate(replace(f, value=parts[f.result].result)) for f in folds)
         return (*map(ir.Start, parts.values()), replace(stmt, body=body), *totals)
 
-    return replace(phase, nest=ir.rewritten(phase.nest, joined))
+    return replace(phase, nest=rewritten(phase.nest, joined))
 
 
 def _split(digit: Digit, axes: Sequence[Axis], cols: int, chunked: bool) -> Index:

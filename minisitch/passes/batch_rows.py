@@ -18,6 +18,7 @@ from dataclasses import replace
 from itertools import chain, count
 
 from ..kernel import ir
+from ..kernel.nests import accesses, rewritten, with_accesses
 from ..ops import compute_dtype
 from ..stitch.index import Index, variable
 from .axes import free_slot
@@ -62,7 +63,7 @@ def take_together(segment: ir.Segment, buffers: Mapping[str, ir.Buffer]) -> tupl
     here = variable("lane_row", rows)
     places = {name: ir.Load(name, b.name, here, (), False, b.dtype, b.node)
               for (name, _), b in zip(crossing, made.values(), strict=True)}
-    kept = {a.buffer: buffers[a.buffer] for a in ir.accesses(segment, segment.nest) if buffers[a.buffer].role == "kept"}
+    kept = {a.buffer: buffers[a.buffer] for a in accesses(segment, segment.nest) if buffers[a.buffer].role == "kept"}
     starts = {name: here * b.size for name, b in sorted(kept.items())}
     phases = tuple(_over_rows(_apart(p, starts), rows, places) for p in segment.phases)
     longer = (replace(kept[name], size=kept[name].size * rows) for name in starts)
@@ -102,12 +103,7 @@ def _crossing(phases: Sequence[ir.Phase]) -> dict[tuple[str, int], str]:
 
 def _apart(phase: ir.Phase, starts: Mapping[str, Index]) -> ir.Phase:
     """Each row keeps its values in a place of its own."""
-    def moved(stmt: ir.Stmt) -> ir.Nest:
-        if isinstance(stmt, ir.Load | ir.Store) and stmt.buffer in starts:
-            return (replace(stmt, index=stmt.index + starts[stmt.buffer]),)
-        return (stmt,)
-
-    return replace(phase, nest=ir.rewritten(phase.nest, moved))
+    return with_accesses(phase, lambda s: replace(s, index=s.index + starts[s.buffer]) if s.buffer in starts else s)
 
 
 def _over_rows(phase: ir.Phase, rows: int, places: Mapping[str, ir.Load]) -> ir.Phase:
@@ -126,5 +122,5 @@ def _over_rows(phase: ir.Phase, rows: int, places: Mapping[str, ir.Load]) -> ir.
         return (stmt, *(ir.Store(p.buffer, p.index, p.target, (), p.node) for p in kept))
 
     read = _read(phase) - own
-    nest = (*(load for name, load in places.items() if name in read), *ir.rewritten(phase.nest, put_away))
+    nest = (*(load for name, load in places.items() if name in read), *rewritten(phase.nest, put_away))
     return replace(phase, nest=(ir.Loop("lane_row", 0, rows, (ir.Let("row", "first_row + lane_row"), *nest), "rows", "rows"),))

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..kernel.ir import Fold, Kernel, Phase, Segment
+from ..kernel.nests import with_folds
 from ..ops import kind_of
 from . import axes
 from .registry import kernel_pass
@@ -47,7 +48,7 @@ def _in_blocks(segment: Segment, phase: Phase) -> Phase:
     elif len(columns) == 1 or (columns[0][2] < FEW and phase.cols <= LONG_SUM):
         return phase
     nested = axes.nest(phase, columns, [], chunks, block=block)
-    compensated = axes.with_folds(nested.nest, lambda f: replace(f, lost=_lost(f, phase.cols)) if f.along != "carry" else f)
+    compensated = with_folds(nested.nest, lambda f: replace(f, lost=_lost(f, phase.cols)) if f.along != "carry" else f)
     return axes.with_parts(replace(nested, nest=compensated))
 
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ..kernel.ir import Compute, Kernel, Load, Loop, Nest, Phase, Segment, Stmt, indices, rewritten
+from ..kernel.ir import Compute, Kernel, Load, Loop, Nest, Phase, Segment, Stmt, indices
+from ..kernel.nests import rewritten
 from . import axes
 from .nest_loops import in_rows, with_rows
 from .registry import kernel_pass

@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from ..kernel.ir import Choose, FromIndex, Kernel, Load, Loop, Nest, Phase, Stmt, Store, rewritten
+from ..kernel.ir import Choose, FromIndex, Kernel, Load, Loop, Nest, Phase, Stmt, Store
+from ..kernel.nests import rewritten
 from ..stitch.index import ZERO, Within, variable
 from .registry import kernel_pass
 

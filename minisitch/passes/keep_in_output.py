@@ -15,7 +15,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..fuse import Decision
-from ..kernel.ir import Buffer, Kernel, Load, Location, Nest, Phase, Segment, Stmt, Store, accesses, rewritten
+from ..kernel.ir import Buffer, Kernel, Location, Phase, Segment
+from ..kernel.nests import accesses, with_accesses
 from ..stitch.index import Index
 from .registry import kernel_pass
 
@@ -62,8 +63,4 @@ def _host(kernel: Kernel, segment: Segment, row: Buffer, taken: set[str]) -> tup
 
 
 def _moved(phase: Phase, row: str, host: str, index: Index) -> Phase:
-    def moved(stmt: Stmt) -> Nest:
-        if isinstance(stmt, Load | Store) and stmt.buffer == row:
-            return (replace(stmt, buffer=host, index=index),)
-        return (stmt,)
-    return replace(phase, nest=rewritten(phase.nest, moved))
+    return with_accesses(phase, lambda stmt: replace(stmt, buffer=host, index=index) if stmt.buffer == row else stmt)

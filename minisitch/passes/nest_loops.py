@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..kernel.ir import Buffer, Fold, Kernel, Load, Phase, Segment
+from ..kernel.nests import with_folds
 from ..ops import compute_dtype
 from ..stitch.index import Digit
 from . import axes
@@ -76,7 +77,7 @@ def in_rows(kernel: Kernel, phase: Phase, additions: int, inside: int) -> Phase:
         row = f"{'m' if f.value in partial else 'a'}{f.node}" if inside else ""
         return replace(f, buffer=row, lost=f"l{f.node}" if row and f.rounds and additions > LONG_SUM else "")
 
-    return replace(phase, nest=axes.with_folds(phase.nest, placed))
+    return replace(phase, nest=with_folds(phase.nest, placed))
 
 
 def with_rows(kernel: Kernel) -> Kernel:

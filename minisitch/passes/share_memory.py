@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..kernel.ir import Access, Buffer, Kernel, Loop, Phase, Segment, accesses, walk
+from ..kernel.ir import Buffer, Kernel, Loop, Phase, Segment, walk
+from ..kernel.nests import Access, accesses
 from ..stitch.mapping import WARP
 from .registry import kernel_pass
 

@@ -16,6 +16,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..kernel import ir
+from ..kernel.nests import rewritten
 from .registry import kernel_pass
 
 
@@ -62,7 +63,7 @@ def reuse(phases: Sequence[ir.Phase], inputs: Collection[str]) -> list[ir.Phase]
     found = []
     for phase in phases:
         before = {id(s) for s in phase.before}
-        found.append(replace(phase, nest=ir.rewritten(phase.nest, reused)))
+        found.append(replace(phase, nest=rewritten(phase.nest, reused)))
     return found
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..device import LINE
-from ..kernel.ir import Kernel, Load, Loop, Nest, Phase, Segment, Stmt, rewritten
+from ..kernel.ir import Kernel, Load, Loop, Nest, Phase, Segment, Stmt
+from ..kernel.nests import rewritten
 from ..stitch.index import Digit
 from .axes import Chunks, is_flat, nest, takes_column_whole
 from .registry import kernel_pass

@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from ..device import Device
 from ..fuse import Decision, count
 from ..kernel import ir
+from ..kernel.nests import rewritten
 from ..ops import itemsize
 from ..stitch.index import ZERO, Index, grouped, variable
 from ..stitch.mapping import COLUMNS, MANY_REGISTERS, WARP, ThreadMap, power_of_two_at_least
@@ -283,7 +284,7 @@ class _Group:
     def _keep_together(self, streams: Sequence[_Stream]) -> None:
         """Keep the rows of some streams in one register array: they are never live together."""
         buffers, each = self.work.buffers, self.turns * self.width
-        needed = _registers(buffers[streams[0].buffer].dtype, each)
+        needed = -(-each * itemsize(buffers[streams[0].buffer].dtype) // 4)
         longest = max(len(self.segment.phases[k].body) for x in streams for k in (x.first, *x.again))
         fits = self.room >= needed and each * longest <= LONGEST
         name = ""
@@ -324,7 +325,7 @@ class _Group:
             groups = self._turns(turns, inside, bool(loads or stores) or _names_column(body)) if turns else self._loop(inside)
             return (groups, *self._rest(stmt))
 
-        return replace(phase, nest=ir.rewritten(phase.nest, grouped_columns))
+        return replace(phase, nest=rewritten(phase.nest, grouped_columns))
 
     def _moved(self, k: int, kept_at: Index) -> tuple[ir.Nest, ir.Nest, ir.Nest]:
         """The moves before a group's columns, the statements of each of its columns, and the moves after them."""
@@ -352,7 +353,8 @@ class _Group:
             at = kept_at if row else ZERO
             if at_once and not (stores and gone):
                 name = stmt.buffer if stores else value
-                row = row or self.work.registers(f"{name}s", b.dtype, self.width, stmt.node, _bytes(b, self.width))
+                why = f"{self.width * itemsize(b.dtype)} bytes of {b.name}"
+                row = row or self.work.registers(f"{name}s", b.dtype, self.width, stmt.node, why)
                 moves[stores].append(ir.VectorMove(stmt.buffer, stmt.index, row, at, self.width, stores, stmt.node))
             elif not (stores and gone):
                 body.append(stmt)
@@ -407,11 +409,3 @@ def _computed(body: Iterable[ir.Scalar]) -> frozenset[str]:
 def _names_column(body: ir.Nest) -> bool:
     """Whether an index names the column itself, and not only its place in a group."""
     return any("col" in index.variables for stmt in body for index in ir.indices(stmt))
-
-
-def _registers(dtype: str, size: int) -> int:
-    return -(-size * itemsize(dtype) // 4)
-
-
-def _bytes(b: ir.Buffer, width: int) -> str:
-    return f"{width * itemsize(b.dtype)} bytes of {b.name}"

@@ -15,6 +15,7 @@ from dataclasses import replace
 from itertools import takewhile
 
 from ..kernel import ir
+from ..kernel.nests import rewritten
 from ..stitch.index import Digit, Guard, Index, Quotient, Remainder
 from .registry import kernel_pass
 
@@ -73,7 +74,7 @@ class _Windows:
         for loop in (loop for i in phase.innermost for loop in i.loops):
             self.extent[loop.var] = max(loop.last, self.extent.get(loop.var, 0))
         change = {id(s): self._window(s, i) for i in phase.innermost for s in i.body}
-        self.nest = ir.rewritten(phase.nest, lambda stmt: (change.get(id(stmt), stmt),))
+        self.nest = rewritten(phase.nest, lambda stmt: (change.get(id(stmt), stmt),))
 
     def _window(self, stmt: ir.Stmt, innermost: ir.Innermost) -> ir.Stmt:
         """An access through a window, if it can have one."""

@@ -31,6 +31,7 @@ from ..cpu_emit import calls
 from ..device import LINE, Device
 from ..graph import Graph, Node
 from ..kernel import ir
+from ..kernel.nests import accesses
 from ..ops import EXACT, compute_dtype, itemsize, kind_of
 from ..stitch.index import Atom, Digit, Index, Loaded, footprint
 from ..stitch.mapping import COLUMNS, MANY_REGISTERS
@@ -89,7 +90,7 @@ def _accesses(kernel: ir.Kernel, segments: Sequence[ir.Segment]) -> dict[str, tu
     for segment in segments:
         nests = [(phase.nest, segment.rows * phase.cols * phase.serial) for phase in segment.phases]
         for nest, trips in (*nests, (segment.closing, segment.rows)):
-            for a in ir.accesses(segment, nest):
+            for a in accesses(segment, nest):
                 if kernel.by_name[a.buffer].scope not in ("shared", "register"):
                     found.setdefault(a.buffer, (Counter(), Counter()))[a.stores][_of_all_tasks(a.index)] += trips
     return found

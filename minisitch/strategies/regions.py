@@ -44,6 +44,7 @@ from ..fuse import (
     verify_plan,
 )
 from ..graph import Graph
+from ..kernel.nests import statements_of
 from ..stitch.dominants import evaluations
 from .prices import built, digest
 
@@ -182,7 +183,7 @@ class _Regions:
             self.statements[key] = evaluations(body.graph)
             if self.statements[key] <= 2 * MOST_STATEMENTS:
                 with suppress(PlanError, KernelError):
-                    self.statements[key] = built(body.graph, self.device, pattern.composition).size
+                    self.statements[key] = statements_of(built(body.graph, self.device, pattern.composition))
         return self.statements[key] if self.statements[key] > MOST_STATEMENTS else 0
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import DeviceError
-from ...kernel.ir import Kernel, statements
+from ...kernel.ir import Kernel, Scalar, walk
 from ...kernel.text import KernelSource
 from ...strategies.kitsune.emit import PipelineSource
 from . import compile as cuda_compile
@@ -212,7 +212,7 @@ def _registers(made: Assembled, most: int) -> list[str]:
 
 def computes_in_single(kernel: Kernel) -> bool:
     """Whether a kernel has no float64: neither its values nor its device functions."""
-    stmts = [s for segment in kernel.segments for s in statements(segment.nest)]
+    stmts = [s for segment in kernel.segments for s, _ in walk(segment.nest) if isinstance(s, Scalar)]
     dtypes = {b.dtype for b in kernel.buffers} | {dtype for _, dtype, _ in kernel.constants}
     dtypes |= {getattr(s, name) for s in stmts for name in ("dtype", "operand_dtype") if hasattr(s, name)}
     return "float64" not in dtypes and not REDUCE_IN_DOUBLE & {getattr(s, "op", "") for s in stmts}

@@ -47,10 +47,10 @@ from ...device import Device
 from ...errors import KernelError
 from ...fuse import FREE, Body, Stitching, behind_views, count
 from ...graph import Graph, Node
-from ...kernel.ir import Buffer, Compute, Fold, Kernel, Load, Nest, Scalar, Stmt, Store, rewritten
+from ...kernel.ir import Buffer, Compute, Fold, Kernel, Load, Nest, Scalar, Stmt, Store
+from ...kernel.nests import rewritten, with_folds
 from ...kernel.text import Writer, combine, header, literal, numpy_name
 from ...ops import SHORT, compute_dtype, itemsize
-from ...passes.axes import with_folds
 from ...passes.registry import DEFAULTS, kernel_of
 from ...stitch.compose import compose
 from ...stitch.index import ZERO, Digit, Index, digits, linear, show, unravel, variable
