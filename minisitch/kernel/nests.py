@@ -11,51 +11,34 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..stitch.index import Guard, Index
-from .ir import (
-    Accumulate,
-    Combine,
-    Fold,
-    If,
-    Kernel,
-    Load,
-    Loop,
-    Nest,
-    Phase,
-    Segment,
-    Start,
-    Stmt,
-    Store,
-    VectorMove,
-    place_of,
-    walk,
-)
+from . import ir
 
 
-def rewritten(nest: Nest, change: Callable[[Stmt], Nest]) -> Nest:
+def rewritten(nest: ir.Nest, change: Callable[[ir.Stmt], ir.Nest]) -> ir.Nest:
     """The nest with each statement replaced by what ``change`` makes of it, bodies first.
 
     An ``If`` whose body is empty goes.
     """
-    found: list[Stmt] = []
+    found: list[ir.Stmt] = []
     for stmt in nest:
-        if isinstance(stmt, Loop | If):
+        if isinstance(stmt, ir.Loop | ir.If):
             stmt = replace(stmt, body=rewritten(stmt.body, change))
-        if not (isinstance(stmt, If) and not stmt.body):
+        if not (isinstance(stmt, ir.If) and not stmt.body):
             found += change(stmt)
     return tuple(found)
 
 
-def with_accesses(phase: Phase, change: Callable[[Load | Store], Load | Store]) -> Phase:
+def with_accesses(phase: ir.Phase, change: Callable[[ir.Load | ir.Store], ir.Load | ir.Store]) -> ir.Phase:
     """The phase with each load and store replaced."""
-    return replace(phase, nest=rewritten(phase.nest, lambda stmt: (change(stmt) if isinstance(stmt, Load | Store) else stmt,)))
+    return replace(phase, nest=rewritten(phase.nest, lambda s: (change(s) if isinstance(s, ir.Load | ir.Store) else s,)))
 
 
-def with_folds(nest: Nest, change: Callable[[Fold], Fold]) -> Nest:
+def with_folds(nest: ir.Nest, change: Callable[[ir.Fold], ir.Fold]) -> ir.Nest:
     """The nest with each fold replaced, in all of its steps."""
-    def changed(stmt: Stmt) -> Nest:
-        if isinstance(stmt, Start | Accumulate):
+    def changed(stmt: ir.Stmt) -> ir.Nest:
+        if isinstance(stmt, ir.Start | ir.Accumulate):
             return (replace(stmt, fold=change(stmt.fold)),)
-        if isinstance(stmt, Combine):
+        if isinstance(stmt, ir.Combine):
             return (replace(stmt, folds=tuple(map(change, stmt.folds))),)
         return (stmt,)
 
@@ -76,20 +59,20 @@ class Access:
     after_fold: bool = False  # it comes behind a ``Combine``
 
 
-def accesses(segment: Segment, nest: Nest) -> Iterator[Access]:
+def accesses(segment: ir.Segment, nest: ir.Nest) -> Iterator[Access]:
     """Every access that statements of a segment make, in order."""
     after = False
-    for stmt, _ in walk(nest):
-        after = after or isinstance(stmt, Combine)
-        if isinstance(stmt, Load | Store):
-            yield Access(*place_of(segment, stmt), isinstance(stmt, Store), stmt.guard, after)
-        elif isinstance(stmt, VectorMove):
+    for stmt, _ in ir.walk(nest):
+        after = after or isinstance(stmt, ir.Combine)
+        if isinstance(stmt, ir.Load | ir.Store):
+            yield Access(*ir.place_of(segment, stmt), isinstance(stmt, ir.Store), stmt.guard, after)
+        elif isinstance(stmt, ir.VectorMove):
             yield Access(stmt.buffer, stmt.index, stmt.stores)
 
 
-def statements_of(kernel: Kernel) -> int:
+def statements_of(kernel: ir.Kernel) -> int:
     """Scalar statements and moves that are compiled. An unrolled loop's count once a turn."""
     phases = [phase for segment in kernel.segments for phase in segment.phases]
-    moves = sum(isinstance(s, VectorMove) for p in phases for s, _ in walk(p.nest))
+    moves = sum(isinstance(s, ir.VectorMove) for p in phases for s, _ in ir.walk(p.nest))
     return moves + sum(len(p.before) + len(p.folds) for p in phases) + sum(
         math.prod(x.last for x in i.loops if x.kind == "unrolled") * len(i.body) for p in phases for i in p.innermost)
