@@ -149,8 +149,7 @@ class _CudaSegment(Printer):
         assert lanes & (lanes - 1) == 0, f"{lanes} lanes cannot halve their distance"
         steps = ", ".join(str(lanes >> k) for k in range(1, lanes.bit_length()))
         self.w.line(f"for offset in ({steps}{',' * (lanes == 2)}):", f"%{fold.node} {fold.op} over {lanes} lanes")
-        other = self.combined(fold, fold.result, self._of_neighbour(fold))
-        self.w.line(f"    {fold.result} = {other}")
+        self.w.line(f"    {fold.result} = {self.combined(fold, fold.result, self._of_neighbour(fold))}")
 
     def _of_neighbour(self, fold: Fold) -> str:
         """The result of the thread ``offset`` lanes away. A shuffle moves four bytes or eight, as signed integers or floats."""

@@ -354,10 +354,10 @@ class Printer:
 
     def accumulate(self, fold: ir.Fold) -> None:
         """Add one more value to a fold's accumulator."""
-        (total, lost), value = self.accumulator(fold), fold.value
-        text = self.combined(fold, total, value)
-        text = f"{total} += {value}" if text == f"{total} + {value}" else f"{total} = {text}"
-        self.w.line(f"{total}, {lost} = kahan_add({total}, {lost}, {value})" if lost else text, self.comment(fold.node))
+        total, lost = self.accumulator(fold)
+        text = self.combined(fold, total, fold.value)
+        text = f"{total} += {fold.value}" if text == f"{total} + {fold.value}" else f"{total} = {text}"
+        self.w.line(f"{total}, {lost} = kahan_add({total}, {lost}, {fold.value})" if lost else text, self.comment(fold.node))
 
     def combine(self, folds: Sequence[ir.Fold]) -> None:
         """Complete results in registers, in their own dtype.
