@@ -10,7 +10,6 @@ kernel reads: it may end with a grid barrier, which stands for the paper's atomi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -44,15 +43,14 @@ def decide(graph: Graph, device: Device, width: int = WIDTH, best: int = BEST) -
     """As ``fs20``, with another beam width and another number of patterns for each vertex."""
     evaluator = Evaluator(xla(graph, device), device)
     maker = _Maker(graph, device, evaluator)
-    made: list[tuple[float, str, FusionPlan]] = []
+    made: list[tuple[float, FusionPlan]] = []
     for _ in range(MOST_LESSONS):
         known = maker.lessons
-        for sets in plans(evaluator, width, best):
-            made.append(maker.make(sets, min([us for us, *_ in made], default=math.inf)))
+        made += [maker.make(sets) for sets in plans(evaluator, width, best)]
         if maker.lessons == known:
             break
-    *_, chosen = min(made, key=lambda one: one[0])
-    said = ", ".join(f"{bound}{us:.4g} us in {count(len(plan.kernels), 'kernel')}" for us, bound, plan in made)
+    _, chosen = min(made, key=lambda one: one[0])
+    said = ", ".join(f"{us:.4g} us in {count(len(plan.kernels), 'kernel')}" for us, plan in made)
     patterns, decisions = [], [Decision(graph.outputs, "fuse", "cheapest-of-beam", said), *chosen.decisions]
     for pattern in chosen.patterns:
         if pattern.kind == "kernel" and pattern.composition == LOCAL:
@@ -72,20 +70,13 @@ class _Maker:
         self.lessons = 0  # refusals that the next exploration knows
         self.vertex_of = {value: v for v, p in enumerate(self.vertices) for value in p.outputs}
 
-    def make(self, chosen: Sequence[int], limit: float) -> tuple[float, str, FusionPlan]:
-        """The plan of these sets of vertices, with its time. Other vertices stay XLA's kernels.
-
-        If a lower bound already reaches ``limit`` (known only on a CPU), no kernel is generated,
-        and refusals stay unknown.
-        """
-        bounded = self.generator.device.kind == "cpu"
+    def make(self, chosen: Sequence[int]) -> tuple[float, FusionPlan]:
+        """The plan of these sets of vertices, with its time. Other vertices stay XLA's kernels."""
         taken = sum(chosen)
         masks = [*chosen, *(1 << v for v in range(len(self.vertices)) if not (taken | self.evaluator.library) >> v & 1)]
         refusals: dict[str, Decision] = {}
         while True:
             plan = make_plan(self.graph, "fs20", [self._members(m) for m in masks], (), LOCAL)
-            if bounded and (least := sum(self.generator.prices.least_us(p, divided=True) for p in plan.patterns)) >= limit:
-                return least, "at least ", plan
             owner = {v: k for k, mask in enumerate(masks) for v in bits(mask)}
             parts: dict[int, list[int]] = {}
             patterns = []
@@ -100,7 +91,7 @@ class _Maker:
             if not parts:
                 reasons = [*self._fused(masks), *refusals.values(), *self._apart(masks, owner)]
                 us = sum(map(self.generator.price, patterns))
-                return us, "", replace(plan, patterns=tuple(patterns), decisions=tuple(reasons))
+                return us, replace(plan, patterns=tuple(patterns), decisions=tuple(reasons))
             masks = [part for k, mask in enumerate(masks) for part in parts.get(k, [mask])]
 
     def _members(self, mask: int) -> list[int]:
