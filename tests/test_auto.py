@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import softmax
-from stitch_help import DISTURBED
 
 import minisitch as ms
 from benchmarks.judgement import STEPS
@@ -22,7 +21,7 @@ from minisitch.stitch.block_cuts import BlockComposition
 from minisitch.stitch.loops import BarrierNeeded
 from minisitch.strategies import auto
 from minisitch.strategies.auto import ABLATIONS, PROPOSERS, RESOLUTION, Judgement, changes, decide
-from minisitch.strategies.prices import Prices, built, read_whole
+from minisitch.strategies.prices import Prices, built
 from minisitch.testing import check_graph, graphs, random_graph, random_inputs
 from minisitch.trace import trace
 
@@ -88,7 +87,6 @@ def test_a_judge_that_cannot_see_prices_is_caught(monkeypatch):
     dearest = max(honest.plan_us(fuse(graph, name, V100)) for name in ("astitch", "xla", "none"))
     true_price = Prices.pattern_us
     monkeypatch.setattr(Prices, "pattern_us", lambda self, pattern: -true_price(self, pattern))
-    monkeypatch.setattr(Prices, "least_us", lambda self, pattern, divided=False: -1e12)
     blind = decide(graph, V100, Judgement(), ("astitch", "xla", "none"))
     monkeypatch.undo()
     assert honest.plan_us(blind) >= dearest
@@ -119,25 +117,6 @@ def test_each_kernel_is_computed_in_its_own_cheapest_way():
     assert "without keeping" in ways[1] and "without merging" in ways[1], "of a softmax exp is kept, and max and sum share rows"
 
 
-@pytest.mark.parametrize("machine", [get_device("cpu"), DISTURBED, V100], ids=["cpu", "disturbed", "v100"])
-@given(seed=st.integers(0, 10_000))
-def test_a_bound_is_never_dearer_than_the_kernel(machine, seed):
-    """What lets a way be dropped before its kernels are built."""
-    graph = large(seed)
-    prices = Prices(graph, machine)
-    for name in ("none", "xla", "astitch", "fs18"):
-        for pattern in fuse(graph, name, machine).patterns:
-            least = prices.least_us(pattern, divided=True), prices.least_us(pattern)
-            assert least[0] <= least[1] <= prices.pattern_us(pattern) * (1 + 1e-9)
-
-
-def test_a_bound_twice_as_high_would_be_wrong():
-    """The mutant: a kernel with little to do takes hardly more than its launch."""
-    graph = graph_of(np.exp, "f32[64]")
-    (pattern,) = fuse(graph, "none", V100).kernels
-    assert 2 * Prices(graph, V100).least_us(pattern) > Prices(graph, V100).pattern_us(pattern)
-
-
 @pytest.mark.parametrize("refuses", ["fs20", "fs18", "xla"])
 def test_a_strategy_that_refuses_is_no_proposal(monkeypatch, refuses):
     """The default still plans, without it, and says so."""
@@ -150,35 +129,6 @@ def test_a_strategy_that_refuses_is_no_proposal(monkeypatch, refuses):
     monkeypatch.setitem(STRATEGIES, "astitch", refusal)
     with pytest.raises(KernelError, match="not with these shapes"):
         fuse(graph, "auto", V100)
-
-
-def test_what_costs_too_much_is_not_built(monkeypatch):
-    """One kernel a node launches so often that no price of its kernels need be known."""
-    graph = graph_of(softmax, "f32[64,64]")
-    built = []
-    true_kernel = Prices.kernel
-    monkeypatch.setattr(Prices, "kernel", lambda self, p: built.append(p) or true_kernel(self, p))
-    plan = decide(graph, V100, Judgement(merge=False), ("astitch", "none"))
-    assert any("none at least " in d.why for d in plan.decisions) and "at least" not in plan.decisions[-1].why.split(";")[0]
-    assert built and all(len(p.outputs) == 1 and graph.outputs[0] in p.outputs for p in built), "only wholes"
-
-
-def test_a_kernel_that_nothing_can_beat_is_not_planned_anew(monkeypatch):
-    """Two sums of arrays that no cache holds take what their bytes take: nobody is asked for another way, and the decision says so."""
-    graph = graph_of(lambda x, y: (x + y, x - y), "f32[4096,4096]", "f32[4096,4096]")
-    asked = []
-    monkeypatch.setattr(auto, "fuse", lambda graph, name, device: asked.append(name) or fuse(graph, name, device))
-    plan = decide(graph, get_device("cpu"))
-    (why,) = [d.why for d in plan.decisions if d.rule == "cheapest-way"]
-    assert "; any other way at least " in why and why.endswith("; taken: astitch, since any other way is not 1.03 times as fast")
-    assert asked == [*PROPOSERS], "for plans of the whole graph, and of no body"
-
-
-def test_what_is_read_whole():
-    """Neither what only a window is read of, nor what only the window of a made value needs."""
-    graph = graph_of(lambda x, y, z: (x + y[:64], np.exp(z + 1.0)[:8]), "f32[64]", "f32[128]", "f32[64]")
-    (pattern,) = fuse(graph, "astitch", V100).kernels
-    assert read_whole(graph, pattern) == {graph.inputs[0]}
 
 
 @given(seed=st.integers(0, 10_000))

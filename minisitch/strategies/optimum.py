@@ -44,7 +44,7 @@ from ..fuse import (
 from ..graph import Graph, Node
 from .cost import library_us
 from .fs20.explore import bits
-from .prices import Prices, moved_us
+from .prices import Prices
 
 MOST_VALUES = 11  # operations whose result may be in memory: at most 2048 sets and 3^11 kernels
 # Compositions that are tried for every kernel. A known plan adds its own. One that names values is
@@ -72,6 +72,12 @@ def optimum(graph: Graph, device: Device, plans: Sequence[FusionPlan] = ()) -> F
     built = f"{count(len(space.priced), 'kernel')} built to know"
     decisions = tuple(Decision(p.outputs, "fuse", "best-first-search", f"{why}; {built}") for p, why in said)
     return replace(best, strategy="optimum", decisions=decisions)
+
+
+def moved_us(nbytes: int, device: Device) -> float:
+    """Lower bound on the time to move ``nbytes``, in microseconds."""
+    cache = next((at for at in device.caches if nbytes <= at.size), device.caches[-1]) if device.caches else None
+    return nbytes / (max(cache.one_core, cache.all_cores) if cache else device.bandwidth) * 1e6
 
 
 def union(sets: Iterable[int]) -> int:

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from ..device import Device
 from ..errors import KernelError, PlanError
-from ..fuse import ALL_INGREDIENTS, Composition, FusionPlan, Pattern, extract, read_in_place
+from ..fuse import ALL_INGREDIENTS, Composition, FusionPlan, Pattern, extract
 from ..graph import Graph
 from ..kernel.ir import Kernel
 from ..passes.registry import DEFAULTS, default_kernel, kernel_of
@@ -121,40 +121,3 @@ class Prices:
     def plan_us(self, plan: FusionPlan) -> float:
         """Modelled microseconds of a plan: the sum over its launches and library calls."""
         return sum(map(self.pattern_us, plan.patterns))
-
-    def least_us(self, pattern: Pattern, *, divided: bool = False) -> float:
-        """Lower bound on a pattern's time in microseconds, known before its kernel is built.
-
-        It counts the launch, reading the inputs that are needed whole, and writing the outputs.
-        With ``divided`` it bounds any number of kernels that compute the same. Each of these may
-        find its inputs in a faster cache.
-        """
-        if pattern.kind == "library":
-            return self.pattern_us(pattern)
-        written = sum(self.graph[v].type.nbytes for v in {*pattern.outputs})
-        read = sum(self.graph[v].type.nbytes for v in read_whole(self.graph, pattern).difference(pattern.outputs))
-        return self.device.launch_us + moved_us(read + written, self.device, self.around, divided, written)
-
-
-def read_whole(graph: Graph, pattern: Pattern) -> set[int]:
-    """Values in memory that a kernel reads completely under every composition.
-
-    Before:  %1 = exp %0; %3 = slice %2; %4 = add %1 %3; write %4      After:  %0
-    """
-    inside, whole = set(pattern.members), set(pattern.outputs)
-    for node in (graph[m] for m in reversed(pattern.members) if m in whole):
-        if node.type.size and (node.kind in ("map", "reduce") or node.op in ("broadcast", "reshape", "transpose", "concatenate")):
-            whole.update(node.args)
-    return {read_in_place(graph, v) for v in whole - inside}
-
-
-def moved_us(nbytes: int, device: Device, around: int = 0, divided: bool = False, written: int = 0) -> float:
-    """Lower bound on the time to move ``nbytes``, in microseconds. A CPU fetches a line of main memory before it is ``written``.
-
-    ``around`` is the program's working set in bytes, and decides which cache serves them.
-    Unless ``divided``, one kernel moves all of ``nbytes``.
-    """
-    near = around if divided else max(nbytes, around)
-    cache = next((at for at in device.caches if near <= at.size), device.caches[-1]) if device.caches else None
-    fetched = written if device.kind == "cpu" and device.caches and cache is device.caches[-1] else 0
-    return (nbytes + fetched) / (max(cache.one_core, cache.all_cores) if cache else device.bandwidth) * 1e6

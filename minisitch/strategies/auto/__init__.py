@@ -14,16 +14,12 @@ Four steps:
    kernels as in step 2 and take it.
 4. *Merge.* Kernels between the same library calls share a launch if that is cheaper.
 
-A way is not built if its launches and its compulsory bytes alone cost too much. Its decision then
-says *bound*. Such a way is still merged, if one launch could make it cheap enough.
-
 Before:  astitch: {a b c} with two grid barriers 20 us, {d e} 12 us; fs18: {a b c} by blocks 13 us
 After:   {a b c} by blocks, {d e} stitched
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -41,14 +37,13 @@ from ...fuse import (
     count,
     extract,
     fuse,
-    pattern_inputs,
     returned,
     strategy,
     verify_plan,
 )
 from ...graph import Graph
 from ...stitch.plan import StitchPlan
-from ..prices import Prices, digest, moved_us
+from ..prices import Prices, digest
 from .merge_launches import merged, merged_plan
 
 PROPOSERS = ("astitch", "fs20", "fs18", "xla", "none")  # the first of equally cheap plans is taken
@@ -85,11 +80,10 @@ class Way:
     name: str
     patterns: tuple[Pattern, ...]
     us: float
-    exact: bool = True  # False: ``us`` is only a lower bound, and the kernels were not built
 
     def __str__(self) -> str:
         kernels = count(sum(p.kind == "kernel" for p in self.patterns), "kernel")
-        return f"{self.name} {'' if self.exact else 'at least '}{self.us:.4g} us in {kernels}"
+        return f"{self.name} {self.us:.4g} us in {kernels}"
 
 
 @strategy("auto")
@@ -120,12 +114,12 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
             continue
         try:
             plan = fuse(graph, name, device)
-            way = _priced(name, plan.patterns, judge.prices, calls + (us - calls) / judge.resolution)
+            way = _priced(name, plan.patterns, judge.prices)
         except (PlanError, KernelError) as refusal:
             said.append(f"{name} refused: {refusal}")
             continue
         said.append(str(way))
-        if way.exact and (way.us - calls) * judge.resolution < us - calls:
+        if (way.us - calls) * judge.resolution < us - calls:
             taken, chosen = name, judge.judged(plan)
             us = judge.prices.plan_us(chosen)
     said.append(f"taken: {taken}")
@@ -179,7 +173,7 @@ class _Judge:
         The cheapest of them is taken, whatever the margins between them. So one more way never
         raises the price.
         """
-        return [way for way in ways[1:] if way.exact and way.us * self._margin(way) < ways[0].us]
+        return [way for way in ways[1:] if way.us * self._margin(way) < ways[0].us]
 
     def _ways(self, body: Body, pattern: Pattern, proposer: str) -> list[Way]:
         """The kernel as proposed, then all other ways.
@@ -191,46 +185,30 @@ class _Judge:
         inside = tuple(n.id for n in graph.nodes if n.op != "input" or n.id in graph.outputs)
         whole = Pattern(inside, graph.outputs, "kernel", pattern.composition)
         ways = [Way(proposer, (whole,), prices.pattern_us(whole))]
-        plan, least = prices.kernel(whole).plan, prices.least_us(whole, divided=True)
+        plan = prices.kernel(whole).plan
         if len(plan.sub_roots) == 1 or len(graph) > MOST_JUDGED:
             return ways
-        if least * self.resolution >= ways[0].us:  # no way costs less than this
-            return [*ways, Way("any other way", (whole,), least, exact=False)]
         if self.steps.ablate and pattern.composition == Stitching():
             self._try(ways, prices, {name: partial(_with, whole, how) for name, how in ABLATIONS.items() if changes(plan, how)})
         if self.steps.replan:
             others = [name for name in self.proposers if name != proposer]
             self._try(ways, prices, {name: partial(_planned, name, graph, prices.device) for name in others})
         if self.steps.merge:
-            self._try_merged(ways, prices, least)
+            self._try_merged(ways, prices)
         return ways
 
     def _try(self, ways: list[Way], prices: Prices, makers: dict[str, Callable[[], Sequence[Pattern]]]) -> None:
         """Add the ways that can be built."""
         for name, make in makers.items():
             with suppress(PlanError, KernelError):  # a refused way is left out
-                ways.append(_priced(name, tuple(make()), prices, self._worth(ways)))
+                ways.append(_priced(name, make(), prices))
 
-    def _try_merged(self, ways: list[Way], prices: Prices, least: float) -> None:
-        """Merge the kernels of each way, if that could make it cheap enough.
-
-        Merging saves launches, and reads inputs once that several kernels share. ``least`` is a
-        lower bound on the time of any way.
-        """
-        for way in ways[1:]:
-            reads, limit = Counter(v for p in way.patterns for v in pattern_inputs(prices.graph, p)), self._worth(ways)
-            again = sum((times - 1) * prices.graph[v].type.nbytes for v, times in reads.items())
-            saved = (len(way.patterns) - 1) * prices.device.launch_us + moved_us(again, prices.device, prices.around)
-            if len(way.patterns) > MOST_MERGED or max(least, way.us - saved) >= limit:
-                continue
-            with suppress(PlanError, KernelError):  # an unbuilt kernel of the way may be refused
-                kernels = merged(way.patterns, returned(prices.graph), prices)
-                if len(kernels) < len(way.patterns):
-                    ways.append(Way(f"{way.name} merged", kernels, sum(map(prices.pattern_us, kernels))))
-
-    def _worth(self, ways: Sequence[Way]) -> float:
-        """The time that another way must stay below to be taken."""
-        return min([ways[0].us / self.resolution, *(way.us for way in self._better(ways))])
+    def _try_merged(self, ways: list[Way], prices: Prices) -> None:
+        """Merge the kernels of each way: this saves launches, and reads inputs once that several kernels share."""
+        for way in [way for way in ways[1:] if len(way.patterns) <= MOST_MERGED]:
+            kernels = merged(way.patterns, returned(prices.graph), prices)
+            if len(kernels) < len(way.patterns):
+                ways.append(_priced(f"{way.name} merged", kernels, prices))
 
     def _placed(self, part: Pattern, twin: Body, body: Body) -> Pattern:
         """A pattern of a body as a pattern of the whole graph, its composition renumbered."""
@@ -255,12 +233,6 @@ def _planned(name: str, graph: Graph, device: Device) -> Sequence[Pattern]:
     return fuse(graph, name, device).patterns
 
 
-def _priced(name: str, patterns: tuple[Pattern, ...], prices: Prices, limit: float) -> Way:
-    """Price a way. Kernels are built one by one until the rest must exceed ``limit``."""
-    least = list(map(prices.least_us, patterns))
-    us = sum(least)
-    for pattern, at_least in zip(patterns, least, strict=True):
-        if us >= limit:
-            return Way(name, patterns, us, exact=False)
-        us += prices.pattern_us(pattern) - at_least
-    return Way(name, patterns, sum(map(prices.pattern_us, patterns)))
+def _priced(name: str, patterns: Sequence[Pattern], prices: Prices) -> Way:
+    """A way with its time, for which its kernels are built."""
+    return Way(name, tuple(patterns), sum(map(prices.pattern_us, patterns)))
