@@ -205,8 +205,8 @@ def _wrong(content: Any) -> str:
 
 def get_device(name: str) -> Device:
     """A device by name. Raises DeviceError for an unknown one."""
-    if name == "cpu":
+    if isinstance(name, str) and name == "cpu":
         return this_cpu()
-    if name not in DEVICES:
+    if not isinstance(name, str) or name not in DEVICES:
         raise DeviceError(f"unknown device {name!r}{near(name, DEVICES)}; known: cpu, {', '.join(DEVICES)}")
     return DEVICES[name]

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MinisitchError
+from ..errors import MinisitchError, TraceError
 from ..errors.progress import now
 from ..errors.undisturbed import undisturbed
 from ..graph import Graph
@@ -122,6 +122,8 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     Raises TraceError, with the user's line and a remedy, for what depends on values, even if ``fn``
     catches the error. Raises NumPy's own errors for wrong shapes, dtypes and indices.
     """
+    if not isinstance(args, Sequence) or isinstance(args, str):
+        raise TraceError(f"trace takes the arguments of a function as a tuple, trace(f, (x,)), not {args!r:.60}")
     arguments = (tuple(args), dict(kwargs or {}))
     leaves, inputs = flatten(arguments, Inputs(numbers or Numbers()))
     recorder = Recorder(program_file(fn), program_line(fn))
