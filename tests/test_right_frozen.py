@@ -167,6 +167,9 @@ SEEN |= {  # what a call reads through something that is no object, list or dict
     "an array in a cache": (lambda x: x * cached_array(4), lambda i: (setattr(OUT, "factor", i), i % 2 and cached_array.cache_clear())),
     "an object of a library": (lambda x: x * (2 if OUT.event.is_set() else 3), lambda i: OUT.event.set() if i % 2 else OUT.event.clear()),
     "a name in a format": (lambda x: x * float(OUT.text.format(OUT.o)), lambda i: setattr(OUT.o, "k", i)),
+    "which of two objects it is": (lambda x: x * (2 if OUT.one is OUT.o else 3), lambda i: setattr(OUT, "one", [OUT.o, OUT.d][i % 2])),
+    "an attribute where __getattr__ answered": (lambda x: x * OUT.asked.k, lambda i: i == 2 and setattr(OUT.asked, "k", 1.0)),
+    "a module that the program imports": (lambda x: imported(x), lambda i: setattr(sys.modules["hunted_module"], "k", i)),
     "an attribute in a match": (lambda x: matched(x), lambda i: setattr(OUT.o, "k", i)),
 }
 SCALED, PLUS = Base.scaled, lambda self, x: x + 5
@@ -209,6 +212,34 @@ def guessed(x):
         return x
 
 
+class Asked:
+    def __getattr__(self, name):
+        return 5.0
+
+
+def imported(x):
+    import hunted_module
+    return x * hunted_module.k
+
+
+def test_a_users_error_at_a_later_call_is_the_users_own():
+    new_world()
+    f = ms.jit(failing, target="reference")
+    f(X)
+    OUT.factor = -1.0
+    with pytest.raises(AssertionError, match="negative") as caught:
+        f(X)
+    assert caught.value.__context__ is None
+    OUT.factor = 2.0
+    assert f(X).tolist() == (X * 2).tolist()
+
+
+def failing(x):
+    if OUT.factor < 0:
+        raise AssertionError("negative")
+    return x * OUT.factor
+
+
 def matched(x):
     match OUT.o:
         case Base(k=2.0):
@@ -244,13 +275,15 @@ def new_world():
     Base.scaled, helper.__code__, defaulted.__defaults__, defaulted.__kwdefaults__ = SCALED, CODE, (1.0,), {"b": 2.0}
     if "scaled" in vars(Derived):
         del Derived.scaled
+    sys.modules["hunted_module"] = types.ModuleType("hunted_module")
+    sys.modules["hunted_module"].k = 1.0
     numbers, listed, plain, w = {"a": 1.0}, [1.0, 2.0], array.array("d", [1.0, 2.0]), np.ones(4)
     o = Base()
     OUT.__dict__.update(
         o=o, d=Derived(), mode=Mode.SLOW, held=type("Held", (), {"__module__": __name__, "field": Field(2.0)})(), looked=Looked(),
         get=operator.attrgetter("k"), numbers=numbers, chained=collections.ChainMap({}, numbers), proxy=types.MappingProxyType(numbers),
         settings=Settings(a=1.0), plain=plain, buffer=bytearray(b"\1\2"), view=memoryview(plain),
-        weak=weakref.ref(o), text="{0.k}", weakly=weakref.WeakValueDictionary(o=o), weak_set=weakref.WeakSet([o]), slotted=Slotted(), factor=1.0,
+        one=o, asked=Asked(), weak=weakref.ref(o), text="{0.k}", weakly=weakref.WeakValueDictionary(o=o), weak_set=weakref.WeakSet([o]), slotted=Slotted(), factor=1.0,
         kinds=[type("Kind", (kind,), {"__module__": __name__, "k": 1.0, "__missing__": lambda self, key: self.k})(*given)
                for kind, given in ((list, ()), (float, (2.0,)), (ValueError, (2.0,)), (dict, ()))],
         many=[1.0] * 40, ordered={i: 1.0 for i in range(40)}, values=numbers.values(), c_double=ctypes.c_double(1.0), event=threading.Event(),
@@ -276,8 +309,9 @@ class Random(random.Random):
 NUMBERS = itertools.count(1)
 STEP, LISTED = NUMBERS.__next__, [1.0, 2.0]
 LEVEL, WAITING, SIMPLE = contextvars.ContextVar("level", default=1.0), queue.Queue(), queue.SimpleQueue()
+EVENT = threading.Event()
 SIMPLE.put(1.0), WAITING.put(1.0)
-UFUNC = np.frompyfunc(lambda k: k * OUT.factor, 1, 1)
+UFUNC = np.frompyfunc(lambda k: k * depth, 1, 1)
 
 
 class Day(datetime.date):
@@ -322,6 +356,7 @@ REFUSED = {
     "a counter that is a default": (lambda x: counting(x), "counts.*nothing there"),
     "a counter of a list's class": (lambda x: (LOG.__setattr__("calls", LOG.calls + 1), x)[1], "LOG.calls.*nothing there"),
     "a variable of the context": (lambda x: x * LEVEL.get(), r"ContextVar.get\(\).*Ask outside"),
+    "an event that is set": (lambda x: (EVENT.set(), x)[1], "EVENT._flag.*nothing there"),
     "a queue": (lambda x: x * WAITING.get(), r"WAITING.queue\[0\].*nothing there"),
     "a queue written in C": (lambda x: x * SIMPLE.get(), r"SimpleQueue.get\(\).*Ask outside"),
     "the error state": (lambda x: x * len(np.geterr()), r"np.geterr\(\).*Ask outside"),

@@ -214,7 +214,8 @@ class Jitted:
             try:
                 return run(leaves)
             except Stale:
-                return self._again(run, leaves, key, args, kwargs)
+                pass  # an error of what follows has no context of ours
+            return self._again(run, leaves, key, args, kwargs)
         except Exception as error:
             shorten(error, program_file(self))
             raise

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import random
 import sys
 import threading
 import types
@@ -204,6 +205,8 @@ def state(value: Any) -> dict[tuple[bool, Any], Any]:
         names = {key: each for key, each in vars(value).items() if key != "__warningregistry__"}
     elif is_users(type(value)):
         names = attributes(value)
+    elif not isinstance(value, type | ModuleType | random.Random):
+        names = {key: each for key, each in getattr(value, "__dict__", {}).items() if is_plain(each)}
     return {**{(True, key): each for key, each in [*items]}, **{(False, key): each for key, each in names.items()}}
 
 
@@ -219,7 +222,8 @@ def put_back(value: Any, was: dict[tuple[bool, Any], Any], now: dict[tuple[bool,
             kind.__delattr__(value, key)
     for (is_item, key), each in was.items():
         if not is_item and now.get((False, key), now) is not each:
-            kind.__setattr__(value, key or "cell_contents", each)
+            set_one = setattr if isinstance(value, threading.local) else kind.__setattr__
+            set_one(value, key or "cell_contents", each)
 
 
 def changed_keys(value: Any, was: dict[tuple[bool, Any], Any], now: dict[tuple[bool, Any], Any]) -> list[tuple[bool, Any]]:

@@ -30,6 +30,8 @@ import hashlib
 import linecache
 import marshal
 import math
+import re
+import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,7 +58,7 @@ DESCRIPTORS = (partialmethod, singledispatchmethod)  # their functions are not t
 DYNAMIC = {"getattr", "vars", "dir", "__dict__", "__getattribute__", "__getstate__", "asdict", "fields", "astuple", "attrgetter",
            "getmembers", "format", "format_map"}
 CONTAINERS = (dict, list, tuple, deque, MappingProxyType)
-ASKING = {"hasattr", "AttributeError", *DYNAMIC}  # code with these notices a new attribute
+ASKING = {"hasattr", "__getattr__", "AttributeError", *DYNAMIC}  # code with these notices a new attribute
 FEW = 32  # numbers of a list or dict that are compared one by one
 NAMES = {"__name__", "__qualname__", "__doc__", "__module__"}  # what functions and classes tell of themselves
 
@@ -128,6 +130,7 @@ class ReadsWriter:
         self._executed = {code for code in outside.executed if user_file(code.co_filename)}
         self._viewed = {id(array.base) for array in captured.values()}
         self._words = {name for code in self._executed for name in (*code.co_names, *_texts(code.co_consts))}
+        self._words |= {code.co_name for code in self._executed if code.co_name == "__getattr__"}
         self._any_words = {name for code in outside.executed for name in code.co_names}  # also those of libraries' code
         self._words.update(word for value, _ in outside.met.values() if isinstance(value, attrgetter | methodcaller)
                            for each in value.__reduce__()[1] if isinstance(each, str) for word in each.split("."))
@@ -159,7 +162,7 @@ class ReadsWriter:
         for key in sorted(named):
             self._look(f"{name if of is value else f'{name}.__class__'}.{key}", getattr(of, key))
         for part in parts(value):
-            if part.key == "__class__" and not part.is_item:
+            if not part.is_item and part.key == "__class__":
                 self._visit_class(name, value)
             elif isinstance(value, type) and hasattr(part.value, "__get__"):
                 self._visit_functions(value, part.key, part.value)
@@ -202,6 +205,17 @@ class ReadsWriter:
         """Check that a class has no new attributes, if the program would notice."""
         for base in filter(is_users, kind.__mro__ if ASKING & self._words else ()):
             self.lines.append(f"if len({self.bind(base.__name__, base)}.__dict__) != {len(vars(base))}: raise Stale")
+
+    def visit_imported(self) -> None:
+        """Visit the user's modules that the program imports itself. If it compares objects with ``is``, others stay others."""
+        done = {(each.opname, each.argval) for code in self._executed for each in dis.get_instructions(code)
+                if each.opname in ("IMPORT_NAME", "IS_OP")}
+        for module in [sys.modules.get(name) for opname, name in done if opname == "IMPORT_NAME"]:
+            if isinstance(module, ModuleType) and is_users(module):
+                self.visit(self.bind(module.__name__, module), module)
+        own = [name for name in (*self._seen.values(), *self.arrays.values()) if re.fullmatch(r"[va]\d+", name)]
+        if len(own) > 1 and any(opname == "IS_OP" for opname, _ in done):
+            self.lines.append(f"if len({{{', '.join(f'id({name})' for name in own)}}}) != {len(own)}: raise Stale")
 
     def require_visited(self) -> None:
         """Raise TraceError if a function ran that no call would look at: a library's object holds it."""
@@ -352,6 +366,7 @@ def write_reader(roots: Iterable[tuple[str, Any]], captured: Sequence[np.ndarray
             w.visit(w.bind("root", root), root)
     for cache, args, named, result in recorder.outside.cached:
         w._look(f"{w.bind(cache.__name__, cache)}(*{w.bind('args', args)}, **{w.bind('named', named)})", result)
+    w.visit_imported()
     w.require_visited()
     w.lines += [f"if {w.arrays[id(array)]}.tobytes() != {w.bind('c', array.tobytes())}: raise Stale" for array in captured
                 if id(array) in recorder.asked and id(array) in w.arrays]

@@ -34,6 +34,8 @@ def shorten(error: BaseException, program: str) -> None:
     while entry is not None:
         entries.append(entry)
         entry = entry.tb_next
+    if not entries:
+        return
     kept = [each for each in entries if not is_inside(each.tb_frame.f_code.co_filename, program)]
     # wrong arguments of the user's function: the outer doors know it by the mark of the inner one
     called = entries[-1].tb_frame.f_code is run_program.__code__ or hasattr(error, "of_the_call")
