@@ -252,6 +252,22 @@ def test_honest_runs_pass(first):
     assert used > 0.2, "the bound would be far too wide if nobody came near it"
 
 
+def test_the_sign_of_a_computed_nan_is_not_judged_and_that_of_a_number_is():
+    graph = parse("""%0: f32[2,3] = input name='x'
+        %1: f32[2] = sum %0 axes=(1,) keepdims=False
+        %2: bool[2] = signbit %1
+        %3: f32[2] = constant value=2.0
+        %4: f32[2] = copysign %3 %1
+        return %2 %4""")
+    x = np.array([[np.inf, -np.inf, np.nan], [1, 2, -8]], np.float32)
+    sign, two = evaluate(graph, [x])
+    flipped = [False, True]  # the row that is NaN
+    check_graph(graph, [x], lambda g, xs: [sign ^ flipped[::-1], np.where(flipped[::-1], -two, two)])
+    for got in ([sign ^ flipped, two], [sign, np.where(flipped, -two, two)]):
+        with pytest.raises(AssertionError, match="1 of 2 elements are wrong"):
+            check_graph(graph, [x], lambda g, xs, got=got: got)
+
+
 SWAPPED = {"add": "sub", "sub": "add", "max": "min", "min": "max", "maximum": "minimum", "minimum": "maximum",
            "lt": "le", "le": "lt", "gt": "ge", "ge": "gt", "eq": "ne", "sum": "max", "exp": "expm1", "sin": "cos",
            "log2": "log"}

@@ -12,6 +12,7 @@ and Stability of Numerical Algorithms*, section 3.3):
   adds any if its operands have no error and the true result is representable.
 - An operation passes on an operand's error e: it is evaluated at the corners ``x - e, x + e``. If a
   branch may flip, both sides are corners, so ``floor`` and ``<`` need no special case.
+- The sign of a NaN is nobody's: the order of a sum decides it.
 - A sum of n terms in any order adds ``min(n, 16 sqrt(n)) u sum|x|``. Below 256 terms that is the
   worst case of a serial sum. Above, it is the probabilistic bound of Higham & Mary (2019) with
   lambda = 16. That is wide enough for equal terms, whose errors do not average out, up to some
@@ -182,6 +183,8 @@ def _map_error(node: Node, value: Array, operands: Sequence[Array], given: Seque
             through = ((_distance(operands[0], other) <= reach) & (reach > 0)).astype(np.float64)
         open_ended = np.any([np.isinf(e) for e in given], axis=0) & (through > 0)
         through = np.where(open_ended, np.inf, through)
+    if node.op in ("signbit", "copysign"):  # no rule gives the NaN of an operation a sign: inf - inf has one, nan + inf another
+        through = np.where(np.isnan(operands[-1]), np.inf, through)
     if kind_of(node.type.dtype) != "float" or node.op in EXACT:
         return through
     ulps = 1 if node.op in ROUNDED_ONCE else LIBRARY_ULPS.get(node.op, 4)
