@@ -26,7 +26,7 @@ from minisitch.graph import TensorType  # noqa: E402
 from minisitch.reference import evaluate  # noqa: E402
 from minisitch.simplify import simplify  # noqa: E402
 from minisitch.strategies.cost import Bytes  # noqa: E402
-from minisitch.strategies.kitsune import pipeline, price  # noqa: E402
+from minisitch.strategies.kitsune import pipeline, predict  # noqa: E402
 from minisitch.strategies.kitsune.emit import emit_pipeline  # noqa: E402
 from minisitch.strategies.prices import built, digest  # noqa: E402
 from minisitch.trace import flatten, trace  # noqa: E402
@@ -131,13 +131,13 @@ def test_a_queue_that_does_not_fit_in_l2_travels():
     pattern, = kitsune.pipelines(fuse(graph, "kitsune", A100))
     wide = replace(pattern.composition, queues=tuple(replace(q, tile_bytes=1 << 25) for q in pattern.composition.queues))
     body, hidden = extract(graph, pattern).graph, 4 * 4096 * 1024
-    less, more = (price.pipeline_traffic(body, each, A100) for each in (pattern.composition, wide))
+    less, more = (predict.pipeline_traffic(body, each, A100) for each in (pattern.composition, wide))
     assert (more.read - less.read, more.written - less.written) == (hidden * len(wide.queues),) * 2
 
 
 def test_of_what_is_sliced_only_the_slices_are_read():
     graph = traced(lambda x, w: np.tanh(x[:16] @ w) @ w, (4096, 8), (8, 8))
-    assert price.pipeline_traffic(graph, pipeline.Pipeline(), A100) == Bytes(16 * 8 * 4 + 8 * 8 * 4, 16 * 8 * 4)
+    assert predict.pipeline_traffic(graph, pipeline.Pipeline(), A100) == Bytes(16 * 8 * 4 + 8 * 8 * 4, 16 * 8 * 4)
 
 
 def test_a_linear_layers_bias_is_added_inside_its_product():

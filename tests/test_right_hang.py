@@ -117,7 +117,7 @@ def test_simplifying_grows_with_the_program():
 def test_kernels_of_a_core_and_of_a_gpu_have_the_bound():
     for device in (CPU, V100):
         graph = simplify(pressure(12))
-        assert max(k.size for k in lowered(graph, "astitch", "python", device, "schedule").kernels) <= MOST
+        assert max(statements_of(k) for k in lowered(graph, "astitch", "python", device, "schedule").kernels) <= MOST
 
 
 def test_a_decision_says_where_and_why():

@@ -74,8 +74,10 @@ def in_rows(kernel: Kernel, phase: Phase, additions: int, inside: int) -> Phase:
     def placed(f: Fold) -> Fold:
         if f.along != "column":
             return f
-        row = f"{'m' if f.value in partial else 'a'}{f.node}" if inside else ""
-        return replace(f, buffer=row, lost=f"l{f.node}" if row and f.rounds and additions > LONG_SUM else "")
+        if not inside:  # a register, as in the plain kernel
+            return f
+        row = f"{'m' if f.value in partial else 'a'}{f.node}"
+        return replace(f, buffer=row, lost=f"l{f.node}" if f.rounds and additions > LONG_SUM else "")
 
     return replace(phase, nest=with_folds(phase.nest, placed))
 
