@@ -1,4 +1,4 @@
-"""Print a kernel as Numba CUDA source: one function, its blocks each several tasks in turn.
+"""Print a kernel as Numba CUDA source: one function, whose blocks each take several tasks in turn.
 
 In:  a ``Kernel`` scheduled for a GPU. Out: ``KernelSource`` with one launch. Loops, buffers and
 barriers are the kernel's. The emitter decides how a ``Combine`` is written: which shuffles join the

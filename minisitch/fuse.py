@@ -8,10 +8,12 @@ value that travels between patterns is written by exactly one of them.
 
 Who decides that operations share a kernel:
 
+    ``regions.planned``  is called first: cuts a long program, asks the strategy, cuts kernels of
+                         many statements
     the strategy         proposes the operations of each kernel, as ``strategies.astitch`` does
+    ``auto``             the default strategy: AStitch plans, the others plan its kernels anew, the
+                         cheapest plan of each is taken, and kernels are merged
     ``make_plan``        adds constants and views to each kernel, and finds its outputs
-    ``auto``             the default strategy: plans each kernel of others anew, merges kernels
-    ``regions.planned``  cuts a long program before it asks, and kernels of many statements afterwards
 
 Before:  %1 = exp %0    After:  kernel k0: %1 %2   (%1 stays in a register)
          %2 = neg %1
@@ -59,7 +61,7 @@ class Composition:
     products: ClassVar[bool] = False  # whether such a kernel may hold matrix products
 
     @property
-    def deals(self) -> bool:
+    def several_columns(self) -> bool:
         """Whether a GPU's threads may take several columns of a row (``passes.vectorize``).
 
         Not allowed if the strategy has chosen the threads or the kept values, or forbids grid
@@ -105,14 +107,14 @@ class Stitching(Composition):
     threads: int = 0
 
     @property
-    def deals(self) -> bool:
+    def several_columns(self) -> bool:
         return not (self.threads_per_row or self.threads or self.kept is not None or not self.barriers)
 
     def renumber(self, number: Callable[[int], int]) -> Stitching:
         return self if self.kept is None else replace(self, kept=tuple(sorted(map(number, self.kept))))
 
     def __repr__(self) -> str:
-        """The first three switches, and every other field that is not AStitch's.
+        """``adaptive``, ``merge`` and ``keep`` always, other fields if they differ from the default.
 
         The names of kernels depend on this text.
         """
@@ -321,7 +323,10 @@ def _needed_outside(graph: Graph, patterns: Sequence[Pattern]) -> set[int]:
 
 
 def _with_outputs(graph: Graph, patterns: Sequence[Pattern], held: Sequence[set[int]]) -> list[Pattern]:
-    """Give each value that must be in memory to the first pattern that was asked to hold it."""
+    """Give each value that must be in memory to the first pattern that was asked to hold it.
+
+    A pattern that is left with no output is dropped.
+    """
     left = _needed_outside(graph, patterns)
     found = []
     for pattern, members in zip(patterns, held, strict=True):
@@ -442,7 +447,8 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
     A constant is placed where the body first reads it, not by its id. Otherwise a constant that
     equal layers share would come at different places in their bodies, and these would differ.
 
-    Before:  pattern {%7 %8} of a 90-node graph      After:  %0 = input, %1 = exp %0, return %1
+    Before:  pattern {%7 = exp %5, %8 = neg %7} of a 90-node graph
+    After:   %0 = input, %1 = exp %0, %2 = neg %1, return %2
     """
     number: dict[int, int] = {}
     nodes: list[Node] = []

@@ -64,8 +64,8 @@ def printable(text: str) -> str:
 def identifier(text: str) -> str:
     """A name for emitted text, made from a user's name.
 
-    It is ASCII, since Python normalises other letters. It is neither a keyword nor a name that
-    emitted text uses itself.
+    It is ASCII, since Python normalises other letters. It is no keyword, and no name that the text of
+    calls uses itself (``_OWN``). A kernel's name ends in a digest, so its text has no equal name.
     """
     name = re.sub(r"\W", "_", text, flags=re.ASCII)
     return name if name.isidentifier() and not keyword.iskeyword(name) and not _OWN.fullmatch(name) else f"given_{name}"

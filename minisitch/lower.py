@@ -7,7 +7,8 @@ Who is called for each stage, in this order:
     simplify   simplify.simplify
     fuse       strategies.regions.planned, which asks the strategy: which operations share a kernel
     stitch     stitch.compose.compose, for each kernel of the plan: which of its operations have loops
-    schedule   schedule.schedule: the plain kernel, then the passes that rewrite kernels (passes.registry.kernel_of)
+    schedule   strategies.prices.scheduled, which calls passes.registry.kernel_of: passes rewrite the
+               plan, then schedule.schedule makes the plain kernel and lets passes rewrite it
     emit       cuda_emit.emit or cpu_emit.emit
 
 A strategy has often built a kernel already, to know its price. ``strategies.prices.scheduled`` does not build
@@ -48,7 +49,11 @@ STAGES = ("trace", "simplify", "fuse", "stitch", "schedule", "emit")
 class Stages:
     """One program at every stage. ``bodies``, their ``digests``, ``stitches``, ``kernels`` and ``sources`` have one
     entry a kernel pattern of ``plan``, in its order; patterns with equal bodies share one entry's value. ``flows`` has one
-    entry a pipeline."""
+    entry a pipeline.
+
+    At the stage ``stitch`` the ``stitches`` are what ``compose`` made. From ``schedule`` on they are
+    the plans of the ``kernels``: passes may have rewritten them, and values may have been demoted.
+    """
 
     program: Program
     graph: Graph
@@ -62,7 +67,7 @@ class Stages:
     flows: tuple[Flow, ...] = ()
 
     def at(self, stop_after: str) -> Any:
-        """What the door shows: a Program, a Graph, a FusionPlan, or a tuple with an entry a kernel."""
+        """What the stop shows: a Program, a Graph, a FusionPlan, or a tuple, one entry a kernel."""
         shown = {"trace": self.program, "simplify": self.graph, "fuse": self.plan, "stitch": self.stitches, "emit": self.sources}
         return shown.get(stop_after, self.kernels)
 
@@ -86,11 +91,12 @@ def program_of(graph: Graph, exact: bool = True) -> Program:
 
 
 # ---------------------------------------------------------------- the road
-def door(stop_after: str, passes: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """The stage that ends at a door, and which of the passes have run there.
+def stage_at(stop_after: str, passes: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """The stage that a stop belongs to, and which of the passes have run there.
 
-    A pass is a door of its own after ``schedule``. Raises MinisitchError for a name that is neither a stage nor a pass that runs
-    here.
+    A stop is the name of a stage or of a pass. At a pass, the passes up to it have run. At
+    ``schedule`` none has, at ``emit`` all have. Raises MinisitchError for a name that is neither a
+    stage nor a pass that runs here.
     """
     if stop_after in passes:
         return "schedule", passes[:passes.index(stop_after) + 1]
@@ -102,13 +108,13 @@ def door(stop_after: str, passes: tuple[str, ...]) -> tuple[str, tuple[str, ...]
 
 def lower_program(program: Program, strategy: str, target: str, device: Device, stop_after: str = "emit",
                   decide: Callable[[Graph, str, Device], FusionPlan] = planned, passes: str | Sequence[str] = "default") -> Stages:
-    """Take a traced program down the road to the door ``stop_after``: a stage or a pass.
+    """Take a traced program down the road to the stop ``stop_after``: a stage or a pass.
 
     ``decide`` asks the strategy. ``runtime.plans.plan_of`` looks on the disk first; ``lambda *_: plan`` takes a plan that is
     known already. The strategy always weighs the kernels that the default passes make. Raises MinisitchError for an unknown
-    door or pass.
+    stop or pass.
     """
-    stage, run = door(stop_after, chosen(passes, device))
+    stage, run = stage_at(stop_after, chosen(passes, device))
     if stage == "trace":
         return Stages(program, program.graph, device, FusionPlan(program.graph, strategy, ()))
     now("simplifying")

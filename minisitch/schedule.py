@@ -203,7 +203,10 @@ class _Nests:
         return (*combines, *((ir.If(one, stores),) if one and stores else stores))
 
     def _carry(self, fold: ir.Fold, stores: Stores) -> None:
-        """A block's column sums start before its tasks. Afterwards each row lane stores its part."""
+        """A block's column sums start before its tasks. Afterwards each row lane stores its part.
+
+        A row lane is the place of a row among the rows that a block takes at once (``lane_row``).
+        """
         rows = self.segment.thread_map.rows_per_block
         cols = self.layout.buffers[fold.buffer].size // rows
         loop = ir.Loop("col", 0, cols, (ir.Start(fold),))

@@ -112,7 +112,7 @@ def test_the_readme_names_the_files_to_read():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     order = text[text.index("To read the road"):text.index("`docs/words.md` defines the terms")]
     named = {name.rstrip("/").rsplit("/")[-1] for name in re.findall(r"`([\w/]+)`", order)} - {"minisitch", "stitch", "kernel"}
-    last = {module: module.rsplit(".")[-1] for module in (*AFTERNOON, *closure(ROAD), "passes.registry")}
+    last = {module: module.rsplit(".")[-1] for module in (*AFTERNOON, *closure(ROAD), "stitch.compose", "passes.registry")}
     assert {last[module] for module in AFTERNOON} <= named <= set(last.values())
 
 

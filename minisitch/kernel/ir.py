@@ -5,11 +5,13 @@ In:  what ``schedule`` puts together. Out: a ``Kernel``, frozen, which prints; `
 A kernel is a nest of small statements. Two of its loops have names:
 
 - ``Segment``: a loop over tasks, between grid barriers. On a CPU it is a parallel region.
-- ``Phase``: what a task does between two block barriers. On a CPU it is usually one vector loop.
+- ``Phase``: one loop of the plan, with what is before and after it. It ends with a barrier only if
+  the next loop reads what other threads made. On a CPU it is usually one vector loop.
 
-An emitter adds no loop, buffer or barrier to a kernel. It chooses how its target writes a
-statement. For a ``Combine`` it chooses the shuffles and their dtype. For a CPU it chooses which
-segments share a function.
+An emitter decides no loop, buffer or barrier. It writes out what a ``Segment`` stands for (its
+loops over tasks, and over the parts of column sums) and what a ``Combine`` stands for (shuffles, an
+exchange between warps, and the barrier of the exchange). For a CPU it chooses which segments share
+a function.
 
 A phase is a nest of loops, of scalar statements (``Load Compute FromIndex Clamp Choose Store``), and
 of the steps of a reduction (``Start Accumulate Combine``). ``Let``, ``If`` and ``Barrier`` complete
@@ -35,6 +37,14 @@ These variables of a task stand in indices:
 
 The other variables are those of loops. In a plain kernel they are ``col`` and ``ser`` (the reduced
 rows of a column space).
+
+Bounds and conditions are text. The emitters define what they name:
+
+- ``thread``; ``lane``, the thread's place in its row; ``live``, whether the thread has a row
+- ``stop``, the end of a chunk on a GPU; ``width``, the length of a chunk on a CPU
+- ``ser_first`` and ``ser_last``: the bounds of a slice
+- ``part_block``: the number of the part of the column sums that a block makes
+- ``first_row`` and ``rows``: where a CPU takes several rows at once, the first and how many
 """
 
 from __future__ import annotations
@@ -71,7 +81,7 @@ class Buffer:
     slot: int = 0  # buffers of one scope that share bytes have one slot
     why: str = ""
     role: str = ""  # "partial" | "carry" | "kept" | "together" | "exchange"; "": one value of the program
-    window: bool = False  # of an array, may begin anywhere in it: no wide accesses
+    window: bool = False  # a part of an array, which may begin anywhere in it: so no wide accesses
 
 
 @dataclass(frozen=True)
@@ -155,11 +165,12 @@ Scalar = Load | Compute | FromIndex | Clamp | Choose | Store
 class Fold:
     """A reduction: what it adds up, where, and whose partial results it joins.
 
-    ``along``: ``row`` (over the columns: all threads of the row end up with the result), ``column``
-    (over the serial axis: each thread owns a column), ``warp`` (over the serial axis: each warp owns a
-    column), ``carry`` (over the tasks of a block). The accumulator is the register ``result``, or
-    ``buffer[cell]``: a row of sums has a cell for each column. ``lost``: a long sum keeps under that
-    name what rounding took from it, and gives it back at the next addition (Kahan 1965).
+    ``along``: ``row`` (along a row, so over its columns: all threads of the row end up with the
+    result), ``column`` (over the serial axis: each thread owns a column), ``warp`` (over the serial
+    axis: each warp owns a column), ``carry`` (over the tasks of a block). The accumulator is the register
+    ``result``, or ``buffer[cell]``: a row of sums has a cell for each column. ``lost``: a long sum
+    keeps under that name what rounding took from it, and gives it back at the next addition (Kahan
+    1965).
     """
 
     result: str
@@ -316,10 +327,11 @@ class Innermost:
 
 @dataclass(frozen=True)
 class Phase:
-    """What a task does with its columns between two barriers.
+    """One loop of the plan over the columns of a task, with what is before and after it.
 
-    The nest covers ``cols`` columns and, for each, ``serial`` reduced rows. ``chunked``: the tasks of a
-    row share its columns. ``before``, ``body`` and ``after`` sort its statements: those once a row,
+    It ends with a barrier only if the next loop reads what other threads made. The nest covers
+    ``cols`` columns and, for each, ``serial`` reduced rows. ``chunked``: the tasks of a row share its
+    columns. ``before``, ``body`` and ``after`` sort its statements: those once a row,
     those of the innermost loops, those after a reduction.
     """
 
@@ -421,7 +433,7 @@ class Segment:
 
     @property
     def tasks(self) -> int:
-        """The number of tasks. A task is the rows that a block takes at once, a chunk, or a slice."""
+        """The number of tasks. A task is what a block takes in one turn: rows, a chunk, or a slice."""
         return -(-self.rows // self.thread_map.rows_per_block) * self.chunks * self.slices
 
     def threads(self, block: int) -> int:

@@ -147,11 +147,11 @@ class Layout:
             return Place("register")
         if s.role == "map" and s.cols == 1 and self.alone(s.segment):
             return Place("register")
-        # each chunk makes its own
-        everyone = s.space.kind == "row" and s.space.chunks > 1 and s.cols != s.space.cols
-        if s.role == "map" and s.node in self.memory and not everyone and not self.plan.composition.shares(s.node):
+        # all chunks of a split row repeat this loop, and each keeps the value for itself
+        replicated = s.space.kind == "row" and s.space.chunks > 1 and s.cols != s.space.cols
+        if s.role == "map" and s.node in self.memory and not replicated and not self.plan.composition.shares(s.node):
             return Place("global", self.memory[s.node])
-        if s.node in self.plan.demoted and not everyone:
+        if s.node in self.plan.demoted and not replicated:
             name = f"t{s.node}"
             size = self.graph[s.node].type.size
             self.add(Buffer(name, dtype, size, "scratch", s.node, why="demoted: shared memory is full"))

@@ -120,12 +120,12 @@ class Statements:
             column += variable("start", s.cols) * -1
         return variable("lane_row", self.m.rows_per_block) * width + column
 
-    def _load(self, key: Key, buffer: str, offset: Index, written: Within | None, variables: frozenset[str]) -> str:
+    def _load(self, key: Key, buffer: str, offset: Index, in_bounds: Within | None, variables: frozenset[str]) -> str:
         """Load an element, under a guard if it has to be.
 
         If the element is needed under one guard, the load has that guard. It cannot have it if
         there are several, or if the load is moved before the loop that the guard depends on. Then a
-        value of this kernel is loaded where it is ``written``. An argument (None) is loaded at a
+        value of this kernel is loaded only ``in_bounds``. An argument (None) is loaded at a
         clamped index: all of its elements are there, and the wrong one is not used.
         """
         name, guard = self.names.fresh(key[0]), self._guard(key)
@@ -133,8 +133,8 @@ class Statements:
         hoisted = self._once(variables) and not self._once(variables | inside)  # out of the loop that its guard depends on
         unguarded = hoisted or self.loop.pulled.guards[key] is None
         if unguarded:
-            guard = () if written is None or written.verdict else (written,)
-        clamp = unguarded and written is None
+            guard = () if in_bounds is None or in_bounds.verdict else (in_bounds,)
+        clamp = unguarded and in_bounds is None
         dtype = self.layout.buffers[buffer].dtype
         self._emit(Load(name, buffer, offset, guard, clamp, dtype, key[0]), variables)
         return name

@@ -223,12 +223,13 @@ class _Written:
                     del found[name, where, stores, segment]
 
 
-ALIKE = {"row", "lane_row", "chunk", "start", "slice", "part"}  # variables that say which row an index is in
+# variables that say which row an index is in
+ROW_VARIABLES = {"row", "lane_row", "chunk", "start", "slice", "part"}
 
 
 def _apart(index: Index) -> tuple[Index, Index]:
     """An index as the beginning of its row and a column."""
-    row = tuple(t for t in index.terms if Index(0, (t,)).variables <= ALIKE)
+    row = tuple(t for t in index.terms if Index(0, (t,)).variables <= ROW_VARIABLES)
     return Index(0, row), Index(index.const, tuple(t for t in index.terms if t not in row))
 
 

@@ -3,11 +3,15 @@
 In:  a ``StitchPlan`` and the names of passes. Out: the ``Kernel`` they make of it, signed by each (``Kernel.passes``).
 
 A pass rewrites a ``Kernel``. If that is too late for what it does, it rewrites a ``StitchPlan``
-before the kernel is scheduled. One pass may do both. The kernel after the last pass is verified. Only if that fails
-the kernel after each pass is, to find the wrong one.
+before the kernel is scheduled. One pass may do both. The kernel after the last pass is verified.
+If it is wrong, the passes run again, and the kernel is verified after each: so the error names the
+pass.
 
     @kernel_pass("mine")
     def mine(kernel: Kernel) -> Kernel: ...
+
+A file of this package is imported in ``passes/__init__``. What runs without being asked for is in
+``DEFAULTS``.
 """
 
 from __future__ import annotations
@@ -105,8 +109,8 @@ def for_target(passes: str | Sequence[str] | None, target: str) -> str | Sequenc
 def kernel_of(plan: StitchPlan, passes: Sequence[str]) -> Kernel:
     """The plan's kernel after the passes, in their order.
 
-    The kernel after the last pass is verified. Only if that fails the kernel after each pass is, to
-    find the wrong pass. Raises KernelError if a pass breaks the kernel, and names the pass.
+    The kernel after the last pass is verified. If it is wrong, the passes run again, and the kernel
+    is verified after each. Raises KernelError if a pass breaks the kernel, and names the pass.
     """
     for rewrite in filter(None, (PASSES[name].plan for name in passes)):
         plan = rewrite(plan)

@@ -62,9 +62,9 @@ class _Stream:
 def deal_columns(plan: StitchPlan) -> StitchPlan:
     """Deal the columns of row segments out to fewer threads, several columns each.
 
-    Only if the composition leaves the choice of threads to passes (``deals``).
+    Only if the composition leaves the choice of threads to passes (``several_columns``).
     """
-    if plan.device.kind != "gpu" or not plan.composition.deals:
+    if plan.device.kind != "gpu" or not plan.composition.several_columns:
         return plan
     maps, unsuited = plan.own_maps, set[SegmentKey]()
     for s in plan.sub_roots:

@@ -19,7 +19,8 @@ from .plan import StitchPlan
 def compose(graph: Graph, device: Device, composition: Composition = ALL_INGREDIENTS) -> StitchPlan:
     """Give each sub-root of a body its loop, as the composition asks.
 
-    Raises PlanError for a composition of an unknown class, and where the chosen pass raises it.
+    Raises PlanError for a composition of an unknown class, and where ``stitch``, ``arrange`` or
+    ``merge`` does.
     """
     if isinstance(composition, Stitching):
         return stitch(graph, device, composition)

@@ -128,7 +128,7 @@ def evaluations(graph: Graph) -> int:
 
 
 def _positions(graph: Graph, sub_roots: Iterable[int]) -> tuple[list[set[tuple[int, int]]], dict[int, str]]:
-    """For each value its positions, in one backward pass. Also ``many_positions``.
+    """The positions of each value, and what ``many_positions`` returns: both in one backward pass.
 
     A position is (sub-root, path): the loop that evaluates the value, and a hash of the moves on the
     way there.

@@ -14,7 +14,8 @@ that are kept. Everything else is inlined where it is read. A loop is known by
 How far each value then travels, and in which memory, follows from the loops (``stitch.plan``).
 
 Before:  %1 = max %0; %4 = exp(%0 - %1); %5 = sum %4; %7 = %4 / %5
-After:   level 0, rows:  phase 0 %1   phase 1 %4 %5   phase 2 %7      (all Regional)
+After:   level 0, rows:  phase 0 %1   phase 1 %4 %5   phase 2 %7
+         (%1, %4 and %5 are Regional; %7 is an output, and no loop reads it)
 """
 
 from __future__ import annotations
@@ -60,22 +61,22 @@ class Mapped(NamedTuple):
 class _Arranger:
     """Gives sub-roots their loops one by one, producers first. No other object of this file changes.
 
-    ``wanted``: the nodes that become sub-roots. ``floors``: the lowest level that a node may have.
+    ``looped``: the nodes that become sub-roots. ``floors``: the lowest level that a node may have.
     ``rowwise``: cut element-wise values by rows instead of flattening them.
     """
 
     def __init__(self, graph: Graph, device: Device, stitching: Stitching, groups: Sequence[Group],
-                 wanted: Collection[int], floors: Mapping[int, int], rowwise: bool) -> None:
+                 looped: Collection[int], floors: Mapping[int, int], rowwise: bool) -> None:
         self.graph, self.device, self.stitching = graph, device, stitching
         self.floors, self.rowwise = floors, rowwise
-        self.wanted = frozenset(wanted)
+        self.looped = frozenset(looped)
         self.group_of = {m: g for g in groups for m in g.members}
         self.made: dict[int, SubRoot] = {}
         self.order: list[SubRoot] = []
         self.decisions: list[Decision] = []
 
     def run(self) -> None:
-        for node_id in sorted(self.wanted):
+        for node_id in sorted(self.looped):
             node = self.graph[node_id]
             if node.kind == "reduce":
                 self._add_reduce(node)
@@ -90,7 +91,7 @@ class _Arranger:
         """Give a sub-root the earliest loop over its tasks in which it finds all that it reads."""
         floor = max(floor, self.floors.get(node.id, 0))
         s = SubRoot(node.id, role, tuple(domain), how.partition, how.space, floor, 0, result_at, how.thread_map, operand=operand)
-        reads = [(self.made[value], at) for value, at in leaves(self.graph, s, self.wanted)]
+        reads = [(self.made[value], at) for value, at in leaves(self.graph, s, self.looped)]
         # one higher than a producer's if other tasks make what is read
         levels = [producer.level + (not makes_near(producer, how.space, at)) for producer, at in reads]
         s = replace(s, level=max([floor, *levels]))
@@ -207,8 +208,8 @@ class _Arranger:
         """
         rows = [(s.node, s.thread_map.rows_per_block * s.cols) for s in self.order if s.role == "carry"]
         rows.append((node.id, mapping.rows_per_block * cols))
-        wanted = sum(size * itemsize(compute_dtype(self.graph[value].type.dtype)) for value, size in rows)
-        return wanted <= self.device.shared_per_block - EXCHANGE_BYTES
+        needed = sum(size * itemsize(compute_dtype(self.graph[value].type.dtype)) for value, size in rows)
+        return needed <= self.device.shared_per_block - EXCHANGE_BYTES
 
     def _add_carry(self, node: Node, shape: tuple[int, ...], host: Node, how: Mapped) -> None:
         parts = how.thread_map.blocks * how.thread_map.rows_per_block
@@ -243,7 +244,7 @@ class _Arranger:
         pending, found = [value], 0
         while pending and found <= MOST_CHOICES:
             node = self.graph[pending.pop()]
-            if node.op == "concatenate" and (node.id == value or node.id not in self.wanted):
+            if node.op == "concatenate" and (node.id == value or node.id not in self.looped):
                 pending += node.args
             else:
                 found += 1
@@ -264,7 +265,7 @@ class _Arranger:
         pending, operands = [(node, (0,) * len(node.type.shape))], []
         while pending:
             operand, origin = pending.pop()
-            if operand is node or (operand.op == "concatenate" and operand.id not in self.wanted):
+            if operand is node or (operand.op == "concatenate" and operand.id not in self.looped):
                 axis, inner = operand.attr("axis"), []
                 for arg in map(self.graph.__getitem__, operand.args):
                     inner.append((arg, origin))
@@ -311,7 +312,7 @@ class _Arranger:
         """All reads from memory that ``value`` at ``position`` is computed from."""
         asked = value, position
         # a value that has its loop is read from memory; the one whose loop is being chosen is computed
-        return pull(self.graph, [asked], self.wanted, own=() if value in self.made else [asked]).leaves
+        return pull(self.graph, [asked], self.looped, own=() if value in self.made else [asked]).leaves
 
     def _fills(self, space: Space, extents: tuple[int, int, int]) -> bool:
         """Whether a loop with these ``extents`` may take over the tasks of ``space``.

@@ -5,9 +5,9 @@ In:  the (rows, columns) of a dominant operation and a ``Device``. Out: a ``Thre
 The paper's two irregular shapes show why one rule does not fit all. A *wave* is the blocks that are
 resident on the device at once. On a V100 it holds 160 blocks:
 
-    <750000, 32>   one row a block wastes 31 of 32 warps   -> horizontal packing: 32 rows a block,
-                                                              vertical packing: 147 of these in turn
-    <64, 30000>    one row a block leaves 96 blocks idle   -> task splitting: 2 blocks a row
+    <750000, 32>   one row a block: 750,000 blocks of one warp -> horizontal packing: 32 rows a block
+                                                               -> vertical packing: 147 in turn
+    <64, 30000>    one row a block: 96 blocks are idle         -> task splitting: 2 blocks a row
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ThreadMap:
 
     @property
     def tasks(self) -> int:
-        """The number of tasks. A task is the rows that a block takes at once, or a chunk of a row."""
+        """The number of tasks. A task is what a block takes in one turn: rows, or a chunk of a row."""
         return -(-self.rows // self.rows_per_block) * self.splits
 
 
@@ -99,7 +99,7 @@ def map_rows_as(composition: Composition, rows: int, cols: int, device: Device, 
     """The mapping that a composition asks for.
 
     Rows may be split over blocks if the composition has grid barriers, or if they need not be
-    ``whole``.
+    ``whole``. A composition that is not a ``Stitching`` may always split them.
     """
     if not isinstance(composition, Stitching):
         return map_rows(rows, cols, device)

@@ -37,8 +37,8 @@ class Merging(Composition):
     parts: tuple[Pattern, ...]
 
     @property
-    def deals(self) -> bool:
-        return all(part.composition.deals for part in self.parts)
+    def several_columns(self) -> bool:
+        return all(part.composition.several_columns for part in self.parts)
 
     def shares(self, node: int) -> bool:
         return any(part.composition.shares(node) for part in self.parts)

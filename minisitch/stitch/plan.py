@@ -11,8 +11,13 @@ The loop of the reader, the value's scheme, its memory and the barrier follow fr
     block      another thread of the same block        a later phase       Regional   the block's own     block
     grid       another block, or a later segment       a later segment     Global     global memory       grid
 
+The last column is what the distance asks for. ``kernel.memory`` needs less for the distance
+``block``: no barrier if the value is a row-reduce's (all threads have the result) or if a row has
+one thread, as always on a CPU; a barrier of the warp if a row has at most 32 threads.
+
 The schemes are AStitch's (2022, section 4). Operations that do not depend on each other are its
-Independent scheme. The scheme of a value is that of its farthest reader. ``stitch.loops`` chooses
+Independent scheme. The scheme of a value is that of its farthest reader. A value without a reader
+is Local, and it is stored if it is an output. ``stitch.loops`` chooses
 the loops so that distances are short. ``kernel.memory`` chooses the buffers, and what "the block's
 own" memory is: a register of every thread, a row in shared memory, or a row of global memory.
 """

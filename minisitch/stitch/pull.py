@@ -8,7 +8,7 @@ and emitters included. ``pull`` asks it again and again, from a root down to val
 
     %0 = input; %1 = input; %2 = transpose %1; %3 = concatenate %0 %2; %4 = exp %3
 
-``pull`` from %4 at [row, col], where %0 and %1 have 4 columns:
+``pull`` from %4 at [row, col], where %0 and %2 have 4 columns:
 
     order    (%0 at [row, col]) (%1 at [col - 4, row]) (%2 at [row, col - 4]) (%3 at [row, col]) (%4 at [row, col])
     leaves   %0 and %1, which lie in memory

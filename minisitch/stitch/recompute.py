@@ -4,8 +4,11 @@ In:  a kernel's body, the values that have loops, and which loop evaluates what.
 give loops to.
 
 A value without a loop is inlined where it is read, so every loop that reads it computes it again.
-It is kept instead if it is *heavy*, or if it is computed from two or more full-size operands
-(FusionStitching 2018 B9, "size requirement"; AStitch 2022, 4.4, operator-level reuse).
+It is kept instead if several loops read it, and if one of these is true (FusionStitching 2018 B9,
+"size requirement"; AStitch 2022, 4.4, operator-level reuse):
+
+- it is *heavy*;
+- it is computed from two or more full-size operands, and all loops that read it are in one segment.
 
 Before:  loops %1 max, %5 sum and %7 output; %4 = exp(%0 - %1) is computed in those of %5 and of %7
 After:   %4 has a loop, that of %5, from which %7 takes it
@@ -19,29 +22,29 @@ from ..fuse import is_heavy
 from ..graph import Graph
 from .plan import StitchPlan
 
-# grid barriers before it, its tasks, block barriers before it in its segment
+# its level, its tasks, its phase (``subroots.LoopKey``)
 ReadingLoop = tuple[int, Hashable, int]
 
 
-def worth_keeping(graph: Graph, wanted: Collection[int], loops: Sequence[tuple[int, ReadingLoop]]) -> dict[int, int]:
-    """Values that several phases need, and that cost more to recompute than to keep.
+def worth_keeping(graph: Graph, looped: Collection[int], loops: Sequence[tuple[int, ReadingLoop]]) -> dict[int, int]:
+    """Values that several loops need, and that cost more to recompute than to keep.
 
-    Returns value -> first level. ``wanted`` are the values that already have loops. ``loops`` are
+    Returns value -> first level. ``looped`` are the values that already have loops. ``loops`` are
     pairs of a value and the loop that evaluates it. Of a chain of such values only the last is
     kept: the one with a user that is a sub-root, or that other loops need.
     """
-    needs = _needs(graph, wanted, loops)
+    needs = _needs(graph, looped, loops)
     heavy, operands = [False] * len(graph), [0] * len(graph)
     keep: dict[int, int] = {}
     for node in graph.nodes:
-        if node.kind == "source" or node.id in wanted:
-            operands[node.id] = int(node.op == "input" or node.id in wanted)
+        if node.kind == "source" or node.id in looped:
+            operands[node.id] = int(node.op == "input" or node.id in looped)
             continue
         full = [a for a in dict.fromkeys(node.args) if graph[a].type.size >= node.type.size]
         heavy[node.id] = any(heavy[a] for a in full) or is_heavy(graph, node)
         operands[node.id] = sum(operands[a] for a in full)
         places = needs[node.id]
-        frontier = any(needs[u] != places or u in wanted for u in graph.users[node.id])
+        frontier = any(needs[u] != places or u in looped for u in graph.users[node.id])
         if node.kind != "map" or len(places) < 2 or not frontier:
             continue
         spread = len({(level, space) for level, space, _ in places}) > 1
@@ -51,7 +54,7 @@ def worth_keeping(graph: Graph, wanted: Collection[int], loops: Sequence[tuple[i
     return keep
 
 
-def _needs(graph: Graph, wanted: Collection[int], loops: Sequence[tuple[int, ReadingLoop]]) -> list[set[ReadingLoop]]:
+def _needs(graph: Graph, looped: Collection[int], loops: Sequence[tuple[int, ReadingLoop]]) -> list[set[ReadingLoop]]:
     """For each value the loops that compute it. ``loops`` says where each computation starts."""
     own: list[set[ReadingLoop]] = [set() for _ in graph.nodes]
     for value, loop in loops:
@@ -59,15 +62,15 @@ def _needs(graph: Graph, wanted: Collection[int], loops: Sequence[tuple[int, Rea
     found = [set(o) for o in own]
     for node in reversed(graph.nodes):
         for arg in node.args:
-            found[arg] |= own[node.id] if node.id in wanted else found[node.id]
+            found[arg] |= own[node.id] if node.id in looped else found[node.id]
     return found
 
 
 def pays(plan: StitchPlan, value: int, barriers: bool) -> bool:
     """Whether keeping a value pays, once the loops of its readers are known.
 
-    A light value must be read by the block that makes it. A heavy one may also travel through
-    global memory, if grid barriers are allowed.
+    Not if no loop reads it. A light value must be read by the block that makes it. A heavy one may
+    also travel through global memory, if grid barriers are allowed.
     """
     distances = [r.distance for r in plan.reads if r.value == value]
     return bool(distances) and ("grid" not in distances or (barriers and _is_costly(plan.graph, value, plan.final)))

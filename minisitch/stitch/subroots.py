@@ -32,10 +32,9 @@ from .pull import Key
 class Space:
     """The tasks of a segment. The segments of a level run in the order of their spaces.
 
-    Horizontal packing lets a block take several rows as one task (``ThreadMap``). That is left out
-    here: every row has threads of its own, so locality is the same as with a task for each row.
-
-    - ``row``: a task is one of ``rows`` rows, or one of the row's ``chunks`` (task splitting).
+    - ``row``: there are ``rows`` rows. Each has threads of its own, and no row reads another's values
+      without a grid barrier. So it makes no difference here how many rows a task has (horizontal
+      packing, ``ThreadMap``). A task may also be one of the ``chunks`` of a row (task splitting).
     - ``column``: a task is one of ``rows`` problems, one of ``chunks`` tiles of the kept columns,
       and one of ``slices`` slices of the serial axis.
     - ``block``: a task is one of ``rows`` blocks. It owns a piece of every sub-root
@@ -54,13 +53,13 @@ class Space:
 
 @dataclass(frozen=True)
 class Partition:
-    """Which axes of a domain become tasks, run inside a thread, or run across threads.
+    """Which axes of a domain become rows, run inside a thread, or run across threads.
 
     These are ``rows``, ``serial`` and ``cols``. An axis in both ``rows`` and ``cols`` is cut into
-    ``pieces``. The task is the number of the piece, and the column is the place inside it.
+    ``pieces``. The row is the number of the piece, and the column is the place inside it.
 
-    [8, 64, 32] with rows (0,), cols (1, 2): 8 tasks of 2048 columns. [512, 32] with rows (0,), cols
-    (0, 1), pieces 8: axis 0 in 8 pieces of 64, so 8 tasks of 64 x 32 columns.
+    [8, 64, 32] with rows (0,), cols (1, 2): 8 rows of 2048 columns. [512, 32] with rows (0,), cols
+    (0, 1), pieces 8: axis 0 in 8 pieces of 64, so 8 rows of 64 x 32 columns.
     """
 
     rows: tuple[int, ...]
@@ -110,7 +109,9 @@ class LoopKey:
 
 @dataclass(frozen=True)
 class SubRoot:
-    """A sub-root: a value with a loop of its own.
+    """A sub-root: a value, or a part of its work, that a loop computes and stores or folds.
+
+    Sub-roots may share the loop (``LoopKey``).
 
     ``role`` says what the loop does:
 
@@ -118,8 +119,8 @@ class SubRoot:
     - ``operand``: evaluates one operand of a concatenation, and stores it at its offset.
     - ``reduce``: folds each result in one task.
     - ``partial``: folds each result in several tasks, with one partial result each.
-    - ``carry``: folds over the tasks of a block. It has one partial result for each row that a
-      block takes at once.
+    - ``carry``: folds over the tasks of a block. It has one partial result for each of the block's
+      *row lanes*, the places of the rows that the block takes at once.
     - ``combine``: folds the partial results.
     """
 
@@ -139,9 +140,9 @@ class SubRoot:
     def along(self) -> str:
         """What a reduce folds over.
 
-        ``row``: the columns, by all threads. ``column``: the serial axis, by one thread. ``warp``:
-        the serial axis, by the lanes of a warp. ``carry``: the tasks of a block. Empty for a map or
-        an operand.
+        ``row``: one row, so its columns, by all threads of the row. ``column``: the serial axis, by
+        one thread. ``warp``: the serial axis, by the lanes of a warp. ``carry``: the tasks of a
+        block. Empty for a map or an operand.
         """
         if self.role in ("map", "operand", "carry"):
             return "carry" if self.role == "carry" else ""

@@ -6,8 +6,9 @@ rule. The *call depth* of a value is the number of library calls on the longest 
 one depth can share a kernel, because a path that leaves a depth through a library call cannot return.
 Then ``call_depths`` moves cheap values to the greater depth of their readers. A path still cannot
 return.
-How values travel inside the kernel is decided by ``stitch``. It accepts any operations, because this
-strategy allows grid barriers.
+
+The stage ``stitch`` decides how values travel inside the kernel. This strategy allows grid barriers,
+so ``stitch`` can put any operations together.
 """
 
 from __future__ import annotations
