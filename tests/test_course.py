@@ -433,10 +433,29 @@ def test_a_folder_of_submissions_becomes_a_table(tmp_path, capsys):
 def test_a_starter_is_cut_from_the_solution_and_is_not_tried(tmp_path, capsys):
     assert course.main(["starter", "A5", str(tmp_path), "--assignments", str(HOME)]) == 0
     assert 'raise NotImplementedError("spans")' in (tmp_path / "spans.py").read_text()
+    handout = tmp_path / "A5-handout.md"
+    assert "**This term:** a step costs what the *reader* costs" in handout.read_text() and str(handout) in capsys.readouterr().out
+    assert "what the *value* costs" not in handout.read_text() and "variant:" not in handout.read_text()  # one term's rule alone
     assert course.main(["starter", "A5", str(tmp_path), "--assignments", str(HOME)]) == 2  # never over a student's work
     assert course.main(["check", "A5", str(tmp_path / "spans.py"), "--assignments", str(HOME)]) == 1
     said = capsys.readouterr()
     assert "not tried  example" in said.out and "FAIL" not in said.out and "may hold your work" in said.err
+
+
+def test_a_student_checks_the_starters_file_of_the_folder_by_its_assignment_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert course.main(["starter", "A1", "--assignments", str(HOME)]) == 0
+    assert course.main(["check", "A1", "--assignments", str(HOME)]) == 1
+    assert "variant any: fuse_maps.py\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("each", find_assignments(HOME).values(), ids=lambda each: each.name)
+def test_a_handout_gives_the_lines_that_list_gives_and_names_known_items(each):
+    for variant in each.variants:
+        handout = each.text("handout.md", variant)
+        assert set(re.findall(r"about (\d+) lines", handout)) <= {str(each.lines)}
+        assert not re.search(r"about \w*(ty|teen|ten|five) lines", handout)
+        assert set(re.findall(r"[Ii]tem `([^`]+)`", handout)) <= {item.name for item in each.items}
 
 
 def test_a_released_folder_says_by_itself_which_variant_it_is(tmp_path, capsys):

@@ -76,16 +76,17 @@ def _parser() -> argparse.ArgumentParser:
 
 def _commands_for_students(command: Callable[..., argparse.ArgumentParser]) -> None:
     command(_list, "list the assignments", one=False).add_argument("--json", action="store_true")
-    command(_starter, "write the file to fill in").add_argument(
+    command(_starter, "write the file to fill in, and the handout").add_argument(
         "folder", type=Path, nargs="?", default=Path(".")
     )
     check = command(_check, "run the visible items on your file")
-    check.add_argument("file", type=Path)
+    mine = "your file, if it is not in this folder"
+    check.add_argument("file", type=Path, nargs="?", help=mine)
     check.add_argument("--item", default="", help="only this item")
     check.add_argument("--watch", action="store_true", help="check again whenever the file changes")
     show = command(_show, "draw the smallest case that an item fails on")
     show.add_argument("item")
-    show.add_argument("file", type=Path, nargs="?", help="your file, if it is not in this folder")
+    show.add_argument("file", type=Path, nargs="?", help=mine)
     show.add_argument("--to", type=Path, help="the picture's file; else it is named after the item")
     command(_hint, "say what each hint gives away, or print one").add_argument(
         "number", type=int, nargs="?", default=0
@@ -158,21 +159,23 @@ def _list(options: argparse.Namespace) -> None:
 
 def _starter(options: argparse.Namespace) -> None:
     assignment, variant = _chosen(options)
+    file, handout = copy_starter(assignment, variant, options.folder)
     print(
-        f"wrote {copy_starter(assignment, variant, options.folder)}; read {assignment.folder / 'handout.md'}, then try\n"
-        f"  python -m minisitch.course check {assignment.name} {options.folder / assignment.file}"
+        f"wrote {file} and {handout}, variant {variant}; read the handout, then try\n"
+        f"  python -m minisitch.course check {assignment.name} {file}"
     )
 
 
 def _check(options: argparse.Namespace) -> int:
     assignment, variant = _chosen(options)
     _known(assignment, options.item)
+    file = options.file or Path(assignment.file)
     while True:
-        status = _check_once(assignment, variant, options)
+        status = _check_once(assignment, variant, options.item, file)
         if not options.watch:
             return status
-        before = options.file.stat().st_mtime_ns
-        while not options.file.exists() or options.file.stat().st_mtime_ns == before:
+        before = file.stat().st_mtime_ns
+        while not file.exists() or file.stat().st_mtime_ns == before:
             time.sleep(WATCH_SECONDS)  # some editors take the file away for a moment
 
 
@@ -182,21 +185,19 @@ def _known(assignment: Assignment, item: str) -> None:
         raise CourseError(f"{assignment.name} has no item {item!r}; it has {', '.join(names)}")
 
 
-def _check_once(assignment: Assignment, variant: str, options: argparse.Namespace) -> int:
-    text = in_variant(
-        read_submission(options.file, assignment), variant
-    )  # a solution of ours has all of them
-    print(f"{assignment.name} {assignment.title}, variant {variant}: {options.file}")
+def _check_once(assignment: Assignment, variant: str, item: str, file: Path) -> int:
+    text = in_variant(read_submission(file, assignment), variant)  # a solution of ours has all of them
+    print(f"{assignment.name} {assignment.title}, variant {variant}: {file}")
     outcomes = []
     with Sitting(assignment, text, variant, trusted=True) as sitting:
-        for outcome in sitting.run([options.item] if options.item else ()):
+        for outcome in sitting.run([item] if item else ()):
             print(line(outcome), flush=True)
             outcomes.append(outcome)
         printed = sitting.output().strip()
     failed = [each for each in outcomes if not each.passed]
     if failed:
         first = next((each for each in failed if each.status == "FAIL"), failed[0])
-        print("\n" + detail(first, assignment.name, options.file, drawable(first)))
+        print("\n" + detail(first, assignment.name, file, drawable(first)))
     if printed:
         print(
             "\nyour program printed, at the end:\n"

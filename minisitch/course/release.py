@@ -126,13 +126,15 @@ def _archived(
         yield f"{assignment.folder.name}/data/{path.name}", path.read_bytes(), 0o644
 
 
-def copy_starter(assignment: Assignment, variant: str, folder: Path) -> Path:
-    """Write the starter into a folder. Raises CourseError rather than write over work that is there."""
-    path = folder / assignment.file
-    if path.exists():
-        raise CourseError(
-            f"{path} is there already, and may hold your work; move it, or give another folder"
-        )
+def copy_starter(assignment: Assignment, variant: str, folder: Path) -> list[Path]:
+    """Write the starter and the variant's handout. Raises CourseError rather than write over work that is there."""
+    texts = {
+        folder / assignment.file: assignment.starter(variant),
+        folder / f"{assignment.name}-handout.md": assignment.text("handout.md", variant),
+    }
+    for path in filter(Path.exists, texts):
+        raise CourseError(f"{path} is there already, and may hold your work; move it, or give another folder")
     folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(assignment.starter(variant), encoding="utf-8")
-    return path
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
+    return list(texts)
