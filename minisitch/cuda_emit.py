@@ -1,8 +1,8 @@
 """Print a kernel as Numba CUDA source: one function, whose blocks each take several tasks in turn.
 
-In:  a ``Kernel`` scheduled for a GPU. Out: ``KernelSource`` with one launch. Loops, buffers and
-barriers are the kernel's. The emitter decides how a ``Combine`` is written: which shuffles join the
-results of the threads, and in which dtype.
+In:  a ``Kernel`` scheduled for a GPU. Out: ``KernelSource`` with one launch. ``kernel.ir`` says what
+an emitter writes out. Here that is the loop over tasks, and how a ``Combine`` joins the results of
+the threads: which shuffles, in which dtype, and the barrier of an exchange between warps.
 
 The text is plain Python in the dialect of ``numba.cuda``, so ``simt.step`` runs it on any machine.
 All threads of a block reach its barriers and shuffles. A thread without a row reaches them, too:

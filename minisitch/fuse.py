@@ -184,7 +184,7 @@ def count(n: int, word: str) -> str:
 # ---------------------------------------------------------------- what every strategy needs
 # Views. Inside a kernel these moves only change an index.
 FREE = frozenset({"broadcast", "reshape", "transpose", "slice"})
-COUNTED = frozenset({"constant", "iota"})  # read no memory: each reader makes its own, by counting
+GENERATED = frozenset({"constant", "iota"})  # read no memory: each reader makes its own
 # inputs and outputs of one kernel (BladeDISC's bound; CUDA takes 4 kB of parameters)
 MOST_ARGUMENTS = 64
 
@@ -250,7 +250,7 @@ def behind_views(graph: Graph, value: int) -> int:
 
 def sources(graph: Graph, node: Node) -> set[int]:
     """The values that a node reads, behind views, except constants and iotas."""
-    return {source for arg in node.args if graph[source := behind_views(graph, arg)].op not in COUNTED}
+    return {source for arg in node.args if graph[source := behind_views(graph, arg)].op not in GENERATED}
 
 
 # ---------------------------------------------------------------- from kernels to a plan
@@ -311,7 +311,7 @@ def _close(graph: Graph, pattern: Pattern) -> Pattern:
     nodes, members, pending = graph.nodes, set(pattern.members), list(pattern.members)
     while pending:
         for arg in nodes[pending.pop()].args:
-            if arg not in members and (nodes[arg].op in FREE or nodes[arg].op in COUNTED):
+            if arg not in members and (nodes[arg].op in FREE or nodes[arg].op in GENERATED):
                 members.add(arg)
                 pending.append(arg)
     return replace(pattern, members=_ascending(members))
@@ -465,7 +465,7 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
     inside, windows = set(pattern.members), {} if products else _windows(graph, pattern)
     for member in pattern.members:
         node = graph[member]
-        if node.op in COUNTED and member not in pattern.outputs:
+        if node.op in GENERATED and member not in pattern.outputs:
             continue
         for arg in node.args:
             memory = read_in_place(graph, arg)

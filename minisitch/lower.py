@@ -8,7 +8,8 @@ Who is called for each stage, in this order:
     fuse       strategies.regions.planned, which asks the strategy: which operations share a kernel
     stitch     stitch.compose.compose, for each kernel of the plan: which of its operations have loops
     schedule   strategies.prices.scheduled, which calls passes.registry.kernel_of: passes rewrite the
-               plan, then schedule.schedule makes the plain kernel and lets passes rewrite it
+               plan, then schedule.schedule makes the plain kernel and lets passes rewrite it.
+               At the stop ``schedule`` no pass runs
     emit       cuda_emit.emit or cpu_emit.emit
 
 A strategy has often built a kernel already, to know its price. ``strategies.prices.scheduled`` does not build

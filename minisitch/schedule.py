@@ -36,7 +36,7 @@ def schedule(plan: StitchPlan, rewrite: Callable[[ir.Kernel], ir.Kernel] = lambd
     """
     wanted = 0
     while True:
-        kernel = rewrite(launch(_build(Layout(plan))))
+        kernel = rewrite(with_launch(_build(Layout(plan))))
         wanted = max(wanted, kernel.shared_bytes)
         rows = [b for b in kernel.buffers if (b.scope, b.role) == ("shared", "kept") and b.node not in plan.demoted]
         if kernel.shared_bytes <= kernel.device.shared_per_block or not rows or kernel.device.kind == "cpu":
@@ -46,7 +46,11 @@ def schedule(plan: StitchPlan, rewrite: Callable[[ir.Kernel], ir.Kernel] = lambd
 
 
 def _name(plan: StitchPlan, block: int) -> str:
-    """What it computes, in the user's words, and a digest. Equal kernels have equal names."""
+    """What it computes, in the user's words, and a digest. Equal kernels have equal names.
+
+    Kernels of one plan may have one name though their passes differ. ``Kernel.passes`` tells them
+    apart.
+    """
     nodes = plan.graph.nodes
     words = list(dict.fromkeys(n.via for n in nodes if n.via and n.kind != "source"))
     words = words or list(dict.fromkeys(n.op for n in nodes if n.kind in ("map", "reduce")))
@@ -70,7 +74,7 @@ def _name(plan: StitchPlan, block: int) -> str:
 REGISTERS, CROWDED = 32, 8
 
 
-def launch(kernel: ir.Kernel) -> ir.Kernel:
+def with_launch(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel with its number of blocks, and the registers that a thread may have.
 
     All blocks of a kernel with a grid barrier fit in one wave. No thread has fewer registers than

@@ -4,7 +4,8 @@ In:  what ``schedule`` puts together. Out: a ``Kernel``, frozen, which prints; `
 
 A kernel is a nest of small statements. Two of its loops have names:
 
-- ``Segment``: a loop over tasks, between grid barriers. On a CPU it is a parallel region.
+- ``Segment``: a loop over tasks of one kind. A grid barrier ends it if the next segment has a higher
+  level. On a CPU it is a parallel region.
 - ``Phase``: one loop of the plan, with what is before and after it. It ends with a barrier only if
   the next loop reads what other threads made. On a CPU it is usually one vector loop.
 

@@ -87,8 +87,8 @@ class Layout:
         self.barriers = self._make_barriers()
         self._make_buffers()
 
-    def alone(self, segment: SegmentKey) -> bool:
-        """True where one thread makes all of a row: what it keeps no other reads."""
+    def one_thread_a_row(self, segment: SegmentKey) -> bool:
+        """True if one thread computes a whole row, so no other thread reads what it keeps."""
         return self.device.kind == "cpu" or self.maps[segment].threads_per_row == 1
 
     def _require_counted_parts(self) -> None:
@@ -145,7 +145,7 @@ class Layout:
         m = self.maps[s.segment]
         if s.along == "row":
             return Place("register")
-        if s.role == "map" and s.cols == 1 and self.alone(s.segment):
+        if s.role == "map" and s.cols == 1 and self.one_thread_a_row(s.segment):
             return Place("register")
         # all chunks of a split row repeat this loop, and each keeps the value for itself
         replicated = s.space.kind == "row" and s.space.chunks > 1 and s.cols != s.space.cols
@@ -178,7 +178,7 @@ class Layout:
         found, place = [], self.places.get(s.node)
         if place is not None and place.where == "register":
             who = "warp" if self.maps[s.segment].threads_per_row <= WARP else "block"
-            words = "register" if self.alone(s.segment) else f"register of every thread ({who} reduce)"
+            words = "register" if self.one_thread_a_row(s.segment) else f"register of every thread ({who} reduce)"
             found.append(Location(words=words))
         elif place is not None:
             found.append(Location(place.buffer))
@@ -214,7 +214,7 @@ class Layout:
 
     def _crossed(self, loop: LoopPlan) -> set[int]:
         """The values that a loop reads from memory and that another thread of the row wrote."""
-        if self.alone(loop.segment):
+        if self.one_thread_a_row(loop.segment):
             return set()
         return {r.value for r in loop.reads if r.distance == "block" and self.final[r.value].along != "row"}
 

@@ -56,7 +56,7 @@ class Access:
     index: Index
     stores: bool
     guard: Guard = ()
-    after_fold: bool = False  # it comes behind a ``Combine``
+    after_fold: bool = False  # it comes after a ``Combine``
 
 
 def accesses(segment: ir.Segment, nest: ir.Nest) -> Iterator[Access]:

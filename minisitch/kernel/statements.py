@@ -67,7 +67,7 @@ class Statements:
         that several threads share: only the thread of the column may read what it wrote.
         """
         cols, serial = self.loop.cols, self.loop.serial
-        if cols * serial == 0 or (cols == 1 and not self.layout.alone(self.loop.segment)):
+        if cols * serial == 0 or (cols == 1 and not self.layout.one_thread_a_row(self.loop.segment)):
             return False
         return cols * serial == 1 or not self.moving.intersection(names)
 

@@ -106,16 +106,17 @@ def _within_turns(index: Index, turns: Mapping[str, int]) -> Index:
 def _verify_task(kernel: ir.Kernel, segment: ir.Segment, written: _Written, place: str) -> None:
     """One task of a segment, which ends with a barrier or without."""
     known = {name for name, _, _ in kernel.constants}
-    alone = "block" if kernel.device.kind == "cpu" else "warp" if segment.thread_map.threads_per_row == 1 else ""
-    _Nest(segment, None, written, alone, f"{place}, before its tasks").check(segment.opening, set(known))
-    if alone:
-        written.meet(alone)
+    # a barrier that needs no statement: one thread does all of a row in order
+    implied = "block" if kernel.device.kind == "cpu" else "warp" if segment.thread_map.threads_per_row == 1 else ""
+    _Nest(segment, None, written, implied, f"{place}, before its tasks").check(segment.opening, set(known))
+    if implied:
+        written.meet(implied)
     for p, phase in enumerate(segment.phases):
-        _Nest(segment, phase, written, alone, f"{place}, phase {p}").check(phase.nest, known)
-        if alone:
-            written.meet(alone)
-    _Nest(segment, None, written, alone, f"{place}, after its tasks").check(segment.closing, known)
-    written.meet(segment.task_barrier if segment.task_barrier == "block" else alone or segment.task_barrier)
+        _Nest(segment, phase, written, implied, f"{place}, phase {p}").check(phase.nest, known)
+        if implied:
+            written.meet(implied)
+    _Nest(segment, None, written, implied, f"{place}, after its tasks").check(segment.closing, known)
+    written.meet(segment.task_barrier if segment.task_barrier == "block" else implied or segment.task_barrier)
 
 
 # An element that only one thread has: the columns that a thread takes at once, and the index.
@@ -236,8 +237,8 @@ def _apart(index: Index) -> tuple[Index, Index]:
 class _Nest:
     """Follows the statements of a phase, or (None) what a block does before or after its tasks."""
 
-    def __init__(self, segment: ir.Segment, phase: ir.Phase | None, written: _Written, alone: str, place: str) -> None:
-        self.segment, self.written, self.alone, self.place = segment, written, alone, place
+    def __init__(self, segment: ir.Segment, phase: ir.Phase | None, written: _Written, implied: str, place: str) -> None:
+        self.segment, self.written, self.implied, self.place = segment, written, implied, place
         self.width = phase.width if phase else 1
         self.cols = phase.cols if phase else 0
         self.turns = segment.rows * phase.cols * phase.serial if phase else 1
@@ -266,7 +267,7 @@ class _Nest:
                 case ir.VectorMove():
                     self._move(stmt)
                 case ir.Barrier("warp" | "block" as scope):
-                    self.written.meet(scope if scope == "block" else self.alone or scope)
+                    self.written.meet(scope if scope == "block" else self.implied or scope)
                 case ir.Start(fold) | ir.Accumulate(fold):
                     self._fold(stmt, fold, known)
                 case ir.Combine(folds):

@@ -7,7 +7,7 @@ After:   phase 1: y0[row * 1024 + col] = v4     phase 2: v4 = y0[row * 1024 + co
 
 The output has the same dtype, and its elements lie in the same order. Each element of it is written
 in the loop that reads the row last, or later. A row stays if it is read at another index than
-it was written. The pass does nothing behind ``windows``.
+it was written. After the pass ``windows`` it does nothing.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from ..errors import KernelError, MinisitchError
 from ..errors.nearest import near
 from ..kernel.ir import Kernel
 from ..kernel.verify import verify_values
-from ..schedule import launch, schedule
+from ..schedule import schedule, with_launch
 from ..stitch.compose import compose
 from ..stitch.plan import StitchPlan
 
@@ -148,7 +148,7 @@ def _after(kernel: Kernel, name: str) -> Kernel:
     if not isinstance(made, Kernel):
         raise KernelError(f"it returned {type(made).__name__}, expected a Kernel; return the kernel itself where there is "
                           "nothing to do")
-    return replace(kernel if made is kernel else launch(made), passes=(*kernel.passes, name))
+    return replace(kernel if made is kernel else with_launch(made), passes=(*kernel.passes, name))
 
 
 def _verified_after(kernel: Kernel, name: str) -> Kernel:

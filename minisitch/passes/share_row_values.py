@@ -2,9 +2,11 @@
 
 In:  a kernel. Out: the same kernel; a loop reads what an earlier loop of its row has in a register.
 
-``schedule`` writes each loop by itself, so two loops that need the same value of a row both compute it. Every thread computes
-what is once a row, and its registers live from loop to loop, so the second loop can read what the first one has. Values inside a
-loop are not reused: another turn, or another thread, made them. Index arithmetic is left to the compiler, which sees all of it.
+``schedule`` writes each loop by itself, so two loops that need the same value of a row both compute
+it. A statement outside the column loop runs once a row, in every thread. Its register is still there
+in later loops of the row, so a later loop reads it instead of computing it again. Values inside a
+loop are not reused: another turn, or another thread, made them. Index arithmetic is left to the
+compiler, which sees all of it.
 
 Before:  phase 2: v13 = sqrt v12; for col ...      phase 3: v13_1 = sqrt v12_1; for col ...
 After:   phase 3 reads v13

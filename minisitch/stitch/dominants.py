@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
-from ..fuse import COUNTED, is_heavy, stretches
+from ..fuse import GENERATED, is_heavy, stretches
 from ..graph import Graph, Node
 
 
@@ -50,7 +50,7 @@ def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
     chosen = candidates(graph)
     cut = set(chosen)
     if not merge:
-        rest = {n.id for n in graph.nodes if n.op not in COUNTED} - cut
+        rest = {n.id for n in graph.nodes if n.op not in GENERATED} - cut
         return tuple(Group(upstream(graph, (c,), rest), c, ()) for c in chosen)
     leader = list(range(len(graph)))
 
@@ -62,11 +62,11 @@ def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
 
     for node in graph.nodes:
         for arg in node.args:
-            if arg not in cut and graph[arg].op not in COUNTED:
+            if arg not in cut and graph[arg].op not in GENERATED:
                 leader[find(node.id)] = find(arg)
     members: dict[int, list[int]] = {}
     for node in graph.nodes:
-        if node.op not in COUNTED:
+        if node.op not in GENERATED:
             members.setdefault(find(node.id), []).append(node.id)
     found = []
     for ids in members.values():

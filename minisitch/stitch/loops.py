@@ -2,8 +2,9 @@
 
 In:  a pattern's body (a ``Graph`` of its own) and a ``Device``. Out: a ``StitchPlan``.
 
-AStitch 2022, section 4. Only *sub-roots* (class ``SubRoot``) have loops: reduces, outputs, and values
-that are kept. Everything else is inlined where it is read. A loop is known by
+AStitch 2022, section 4. Only *sub-roots* (class ``SubRoot``; the word is FusionStitching 2020's)
+have loops: reduces, outputs, and values that are kept. Everything else is inlined where it is read.
+A loop is known by
 
 - its tasks (``Space``): all loops over the same tasks can pass values on inside a block;
 - its *level*, the number of grid barriers before it. A loop over other tasks than its operand's has
@@ -403,7 +404,8 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
     2. Without grid barriers: a value that would need one is recomputed instead, if it can be.
     3. Values that are costly and needed in several loops are kept: they are sub-roots, too.
     4. Those of them that would travel too far are recomputed after all.
-    5. Without grid barriers: cut flat loops into rows, since the readers of a row are in its block.
+    5. Without grid barriers: cut flat loops into rows. A block then makes whole rows, and the readers
+       of a row are in the same block.
 
     Raises BarrierNeeded if ``stitching`` forbids grid barriers and a value cannot do without one.
     """

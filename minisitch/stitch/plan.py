@@ -17,9 +17,12 @@ one thread, as always on a CPU; a barrier of the warp if a row has at most 32 th
 
 The schemes are AStitch's (2022, section 4). Operations that do not depend on each other are its
 Independent scheme. The scheme of a value is that of its farthest reader. A value without a reader
-is Local, and it is stored if it is an output. ``stitch.loops`` chooses
-the loops so that distances are short. ``kernel.memory`` chooses the buffers, and what "the block's
-own" memory is: a register of every thread, a row in shared memory, or a row of global memory.
+is Local, and it is stored if it is an output. ``stitch.loops`` chooses the loops so that distances
+are short.
+
+Regional says here only that one block makes and reads the value. In the paper such a value is in
+shared memory. Here ``kernel.memory`` chooses the buffers, and what "the block's own" memory is: a
+register of every thread, a row in shared memory, or a row of global memory.
 """
 
 from __future__ import annotations

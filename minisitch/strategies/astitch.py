@@ -7,6 +7,10 @@ one depth can share a kernel, because a path that leaves a depth through a libra
 Then ``call_depths`` moves cheap values to the greater depth of their readers. A path still cannot
 return.
 
+One kernel a call depth is simpler than the paper's rule, which joins all operations that make no
+circle. It sometimes cuts where the paper does not: in ``h = tanh(a).sum(1); y = (w @ b) + h`` the
+sum has depth 0 and the addition depth 1, and to move the sum would read more than it saves.
+
 The stage ``stitch`` decides how values travel inside the kernel. This strategy allows grid barriers,
 so ``stitch`` can put any operations together.
 """
