@@ -15,8 +15,8 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ import numpy as np
 from . import __version__
 from .device import DEVICES
 from .errors import DeviceError, MinisitchError
-from .errors.nearest import near
+from .errors.nearest import near, refuse_unknown_command
 from .errors.progress import working
 from .explain import compare, explain
 from .explain.calibrate import calibrate
@@ -48,7 +48,8 @@ class UsageError(MinisitchError):
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command, and return the exit code."""
-    parser = _parser()
+    parser, commands = _parser()
+    refuse_unknown_command(parser, sys.argv[1:] if words is None else words, commands)
     options, others = parser.parse_known_args(words)
     if options.command is _bench:
         options.words = others
@@ -96,11 +97,14 @@ def _user_line(problem: BaseException, program: str) -> str:
     return lines[-1] if lines else ""
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> tuple[argparse.ArgumentParser, Iterable[str]]:
+    """The parser, and its commands."""
     parser = argparse.ArgumentParser(prog="python -m minisitch", description="NumPy programs to stitched kernels.",
-                                     epilog="example: compare softmax.py:softmax --arg x=f32[4096,1024]")
+                                     epilog="example: compare softmax.py:softmax --arg x=f32[4096,1024]\n"
+                                            "course:  python -m minisitch.course",
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"minisitch {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="demo | explain | compare | explore | bench | calibrate | doctor")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
     program, machine, strategy = (argparse.ArgumentParser(add_help=False) for _ in range(3))  # options that several commands share
     program.add_argument("program", help=WHERE)
     program.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE",
@@ -134,9 +138,12 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--save", metavar="PATH", help="write the page there, as one file that needs no server")
     one.add_argument("--port", type=int, default=0, help="of the address (default: a free one)")
     command("bench", _bench, "a suite of workloads under every strategy, in a clone of the repository")
-    command("calibrate", _calibrate, "measure this CPU for the cost model (the figures of GPUs come from datasheets)")
+    one = command("calibrate", _calibrate, "measure this CPU for the cost model (the figures of GPUs come from datasheets)")
+    one.description = ("Measures this CPU for about a minute (leave the machine alone meanwhile), and writes the figures to "
+                       "~/.config/minisitch/cpu.json, or to the file that MINISITCH_DEVICE names. `cpu` is priced with them from "
+                       "then on: modelled times change, and so may the plans of auto. Delete the file to undo it.")
     command("doctor", _doctor, "what this machine has, what will run on it, and how to get the rest")
-    return parser
+    return parser, commands.choices
 
 
 # ---------------------------------------------------------------- the commands
@@ -200,7 +207,7 @@ def _calibrate(_: argparse.Namespace) -> None:
         found = calibrate()
     print(found)
     found.write(path)
-    print(f"\nwrote {path}: `cpu` is priced with it from now on; delete it to have the built-in figures back")
+    print(f"\nwrote {path}: `cpu` is priced with it from now on, which may change auto's plans; delete it to undo this")
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -256,7 +263,8 @@ def _load(path: Path) -> Any:
     sys.modules[path.stem] = module
     sys.path.insert(0, str(path.parent.absolute()))
     try:
-        spec.loader.exec_module(module)
+        with redirect_stdout(sys.stderr):  # what the file prints is no part of our report
+            spec.loader.exec_module(module)
     except SyntaxError as problem:
         line = f"{os.path.basename(problem.filename or str(path))}:{problem.lineno or 1}"
         raise UsageError(f"cannot import {path}: {line}: SyntaxError: {problem.msg}") from None

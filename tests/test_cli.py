@@ -14,6 +14,7 @@ import pytest
 
 import minisitch
 from minisitch import __main__ as cli
+from minisitch.course import __main__ as course
 from minisitch.errors import MinisitchError
 from minisitch.explain import demo
 from minisitch.fuse import STRATEGIES
@@ -249,6 +250,35 @@ def test_argparse_answers_unknown_words(words, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(words)
     assert stop.value.code == 2 and "usage" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("main, words, said", [
+    (cli.main, ["explian", "x.py:f"], "no command 'explian' (is 'explain' meant?); take one of demo, explain, "),
+    (cli.main, ["course"], "no command 'course'; "), (course.main, ["chekc", "A1"], "no command 'chekc' (is 'check' meant?); "),
+])
+def test_a_mistyped_command_is_answered_with_the_near_one(main, words, said, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    assert stop.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_help_says_where_the_course_is_and_what_calibrate_does(capsys):
+    for words, parts in ((["-h"], ["\ncourse:  python -m minisitch.course\n", " COMMAND ..."]),
+                         (["calibrate", "-h"], ["about a minute", "cpu.json", "plans of auto", "Delete the file"])):
+        with pytest.raises(SystemExit):
+            cli.main(words)
+        out = capsys.readouterr().out
+        assert all(part in out or part in " ".join(out.split()) for part in parts)
+
+
+@pytest.mark.parametrize("command", ["explain", "explore"])
+def test_what_a_file_prints_is_no_part_of_the_report(tmp_path, command, capsys):
+    path = tmp_path / "loud.py"
+    path.write_text("print('the file speaks')\ndef f(x):\n    return x + 1\n")
+    saved = ["--save", str(tmp_path / "page.html")] if command == "explore" else ["--target", "python"]
+    assert cli.main([command, f"{path}:f", "--arg", "x=f32[4]", *saved]) == 0
+    said = capsys.readouterr()
+    assert "the file speaks" in said.err and "the file speaks" not in said.out
 
 
 def test_python_dash_m_works_in_a_process(program):

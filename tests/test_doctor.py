@@ -38,6 +38,7 @@ def runs():
 
 def test_a_machine_without_a_gpu_is_healthy(machine):
     machine(has_driver=False)
+    assert found("cuBLAS").fix == "with an NVIDIA GPU: pip install nvidia-cublas"
     assert found("NVIDIA driver").state == MISSING and all(f.state != BROKEN for f in examine())
     assert runs() == {"cpu", "step", "python", "reference"}
 

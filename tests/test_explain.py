@@ -19,7 +19,7 @@ import minisitch as ms
 from minisitch.errors import MinisitchError, PlanError
 from minisitch.explain import picture
 from minisitch.explain.compare import HEADINGS, Comparison, error_of, interleaved, sample
-from minisitch.explain.demo import gpt, make_batch, make_weights
+from minisitch.explain.demo import gpt, make_batch, make_weights, story
 from minisitch.explain.page import page
 from minisitch.fuse import STRATEGIES, count, fuse
 from minisitch.graph import TensorType
@@ -250,6 +250,16 @@ def test_a_comparison_on_a_busy_machine_says_so():
     assert "busy" not in note(20.0, 900.0), "so short a time says nothing"
     assert "busy" not in note(0.0, 0.0), "nothing was measured"
     assert "busy" not in note(90e3, 430e3, library_calls=0), "kernels alone may differ as they like"
+
+
+def test_the_demo_tells_no_times_of_a_busy_machine():
+    """Kernels and calls said the opposite of each other, under a note that a neighbour keeps the machine busy."""
+    found = ms.compare(lambda x, w: np.tanh(np.exp(x @ w)), *["f32[16,16]"] * 2, target="cpu", strategies=("none", "auto"), seconds=0.05)
+    for other_us, told in ((20.0, True), (430e3, False)):
+        rows = tuple(replace(r, measured_us=10.0 if r.strategy == "auto" else other_us) for r in found.rows)
+        ((headline, (win,)),) = story(replace(found, rows=rows), "auto")
+        assert headline.startswith("auto against none: 1 kernel instead of 2")
+        assert ("times as fast" in headline) == (" us instead of" in str(win)) == told
 
 
 def test_comparing_leaves_the_arguments_alone():

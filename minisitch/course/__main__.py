@@ -15,12 +15,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from ..errors import MinisitchError
+from ..errors.nearest import refuse_unknown_command
 from . import hostile
 from .assignment import Assignment, CourseError, find_assignment, find_assignments, in_variant, read_submission
 from .cage import Cage
@@ -36,7 +37,9 @@ WATCH_SECONDS = 0.5
 
 def main(words: list[str] | None = None) -> int:
     """Run one command. Errors of the course and of minisitch become one line and exit status 2."""
-    options = _parser().parse_args(words)
+    parser, commands = _parser()
+    refuse_unknown_command(parser, sys.argv[1:] if words is None else words, commands)
+    options = parser.parse_args(words)
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # a file may have any name
     try:
         return int(options.run(options) or 0)
@@ -50,7 +53,8 @@ def main(words: list[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> tuple[argparse.ArgumentParser, Iterable[str]]:
+    """The parser, and its commands."""
     parser = argparse.ArgumentParser(
         prog="python -m minisitch.course",
         description="Assignments on operator fusion, and their grader.",
@@ -71,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
 
     _commands_for_students(command)
     _commands_for_instructors(command)
-    return parser
+    return parser, commands.choices
 
 
 def _commands_for_students(command: Callable[..., argparse.ArgumentParser]) -> None:

@@ -7,7 +7,8 @@ After:   " (is 'astitch' meant?)"
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from argparse import ArgumentParser
+from collections.abc import Iterable, Sequence
 
 OTHERS = {"gpu": "cuda", "nvidia": "cuda", "numpy": "reference", "stepper": "step", "simulator": "step"}
 
@@ -18,3 +19,11 @@ def near(written: object, known: Iterable[str]) -> str:
     word = str(written).lower()
     found = names.get(OTHERS.get(word, "")) or next((names[each] for each in difflib.get_close_matches(word, names, 1, 0.7)), None)
     return f" (is {found!r} meant?)" if found else ""
+
+
+def refuse_unknown_command(parser: ArgumentParser, words: Sequence[str], known: Iterable[str]) -> None:
+    """End as argparse does, with the near word, if the first word that is no option is no command."""
+    known = tuple(known)
+    for word in [word for word in words if not word.startswith("-")][:1]:
+        if word not in known:
+            parser.error(f"no command {word!r}{near(word, known)}; take one of {', '.join(known)}; -h says more")

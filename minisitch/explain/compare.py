@@ -137,10 +137,10 @@ class Comparison:
         ran = "No kernel was run: NumPy made the results. " if self.target == "reference" else ""
         return (f"{measured}{ran}Target {self.target}, modelled for {self.device.name}. "
                 "A kernel is counted at each of its launches. "
-                f"Error: largest distance from float64, relative to the largest magnitude.{self.remark}{self._unrest}")
+                f"Error: largest distance from float64, relative to the largest magnitude.{self.remark}{self.unrest}")
 
     @property
-    def _unrest(self) -> str:
+    def unrest(self) -> str:
         """A warning if equal library calls took twice as long, and a millisecond longer, under one strategy as another."""
         usual = statistics.mode(r.library_calls for r in self.rows)
         taken = [r.measured_us - self.kernel_us(r.strategy) for r in self.rows if r.library_calls == usual > 0 < r.measured_us]

@@ -113,4 +113,5 @@ def _device(compiler: int) -> Finding:
 def _cublas() -> Finding:
     if path := cublas.path():
         return Finding("cuBLAS", OK, path)
-    return Finding("cuBLAS", MISSING, "NumPy multiplies matrices on the host", cublas.INSTALL if has_driver() else "")
+    fix = cublas.INSTALL if has_driver() else f"with an NVIDIA GPU: {cublas.INSTALL}"
+    return Finding("cuBLAS", MISSING, "NumPy multiplies matrices on the host", fix)
