@@ -51,7 +51,7 @@ def _of_block(events: Iterable[FilmEvent], block: int) -> dict[int, list[FilmEve
 
 # ---------------------------------------------------------------- the film
 def film(events: Sequence[FilmEvent], kernel: str, block: int = 0) -> Picture:
-    """One frame for each phase of a block, which is what happens between two barriers.
+    """One frame for what a block does between two barriers.
 
     A frame shows the lines of ``kernel`` that touch memory, the threads that do it, in the colour
     of their warp, and the cells: read, written, or both. Long arrays are drawn in pieces.

@@ -1,17 +1,17 @@
-"""Sub-roots (class ``SubRoot``), the values that have loops, and which task makes which element.
+"""Sub-roots (class ``SubRoot``), the values that have loops, and where each element is made.
 
 In:  a sub-root, with its tasks (``Space``) and its axes (``Partition``), and the position at which
 another loop reads its value. Out: answers to AStitch's two locality questions (2022, section 4.3).
-Does the task that reads an element also make it (``column_of``)? How must the reader's loop run so
-that it does (``adopt``)?
+Is an element made where it is read (``column_of``)? How must the reader's loop run so that it is
+(``adopt``)?
 
 A *position* has one ``Index`` for each axis of a value. An index is a sum of multiples of *digits*,
 such as ``(col // 8) % 4``, of the loop variables ``row``, ``ser`` and ``col``. While the loop of a
 value is not chosen yet, ``d0``, ``d1`` ... number its axes (``index.py``). A *key* is a value at a
 position (``pull.py``).
 
-Before:  %4 of [64, 64] has its 64 rows as tasks. Another loop over the same rows reads it.
-After:   read at [row, col]: ``column_of`` is col. Read at [col, row]: None, other tasks make it.
+Before:  %4 of [64, 64] has a loop over 64 rows. Another loop over the same rows reads it.
+After:   read at [row, col]: ``column_of`` is col. Read at [col, row]: None, other rows make it.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def root(graph: Graph, s: SubRoot) -> Key:
     return value, s.partition.position(s.domain)
 
 
-# ---------------------------------------------------------------- which task makes which element
+# ---------------------------------------------------------------- where each element is made
 def result_position(node: Node, position: Position) -> Position:
     """The position of a reduce's result, given the position of its operand."""
     axes, keepdims = node.attr("axes"), node.attr("keepdims")
@@ -184,7 +184,7 @@ def result_position(node: Node, position: Position) -> Position:
 
 
 def makes_near(producer: SubRoot, space: Space, position: Position) -> bool:
-    """True when each task of ``space`` makes the element that it reads at ``position``.
+    """True when each row, tile or block of ``space`` makes the element it reads at ``position``.
 
     Never true of an operand, which is only a part of its value.
     """
@@ -194,10 +194,10 @@ def makes_near(producer: SubRoot, space: Space, position: Position) -> bool:
 def column_of(producer: SubRoot, position: Position) -> Index | None:
     """Passive locality check (AStitch 2022, 4.3): the column that the producer is read at.
 
-    None if another task makes the element. The consumer must run over the same ``Space``. In a row
-    space its row must be the producer's row, and any column will do. In a column space its column
-    must be the producer's, since one thread holds it. An axis cut into pieces must be read inside
-    the consumer's own piece.
+    None if another row, tile or block makes the element. The consumer must run over the same
+    ``Space``. In a row space its row must be the producer's row, and any column will do. In a column
+    space its column must be the producer's, since one thread holds it. An axis cut into pieces must
+    be read inside the consumer's own piece.
 
     For a producer at [row, col]: read at [row, 2 * col] it is 2 * col, read at [col, row] None.
     """
@@ -223,13 +223,13 @@ def column_of(producer: SubRoot, position: Position) -> Index | None:
 
 
 def adopt(producer: SubRoot, position: Position, shape: Sequence[int]) -> Partition | None:
-    """The partition of ``shape`` under which every task reads ``producer`` locally at ``position``.
+    """The partition of ``shape`` under which every row reads ``producer`` locally at ``position``.
 
     None if there is no such partition. If a reshape has joined the producer's rows to a longer
     axis, the axis is cut into pieces, one for each row.
 
-    Before:  %4 [64, 12] has a task a row. A value of [768] reads it through a reshape.
-    After:   the axis of 768 in 64 pieces of 12, one for each task
+    Before:  %4 [64, 12] has 64 rows. A value of [768] reads it through a reshape.
+    After:   the axis of 768 in 64 pieces of 12, one for each row
 
     Here %4 lies at [row, col] and is read at [d0 // 12, d0 % 12]. So the row is d0 // 12, and that
     is the number of a piece of 12 elements of axis 0 (``_mixed_radix``).
