@@ -96,9 +96,13 @@ def k(c, mine):
     if cuda.atomic.add(mine, 1 - me, 0) == 0:
         cuda.atomic.add(c, 0, 1)
 """
-RIGHT = {"counter": (COUNTER, 4), "lock": (LOCK, 4), "turns": (TURNS, 4), "last block": (LAST_BLOCK, 4),
+LAST_BLOCK_SETS_BACK = LAST_BLOCK + "        ticket[0] = 0\n"
+RIGHT = {"the last block sets its ticket back": (LAST_BLOCK_SETS_BACK, 4), "counter": (COUNTER, 4), "lock": (LOCK, 4), "turns": (TURNS, 4), "last block": (LAST_BLOCK, 4),
          "all blocks meet": (ALL_MEET, 4), "tasks": (TAKE_THE_NEXT, 8), "largest": (LARGEST.replace("exch", "max"), 3)}
-WRONG = {"counter by add(0) and exch": (COUNTER_APART, 4), "a lock that is seen free": (LOCK_SEEN_FREE, 4),
+WRONG = {"each block sets the ticket back": (COUNTER.replace("c, 0", "c, 1") + "    c[1] = 0\n    cuda.atomic.add(c, 0, 1)\n", 4),
+         "a lock set back without an atomic": (LOCK.replace("cuda.atomic.exch(lock, 0, 0)", "lock[0] = 0"), 4),
+         "a fence of the block between blocks": (LOCK.replace("threadfence", "threadfence_block"), 4),
+         "counter by add(0) and exch": (COUNTER_APART, 4), "a lock that is seen free": (LOCK_SEEN_FREE, 4),
          "the same, counting by atomics": (LOCK_BY_ATOMICS, 4), "the ticket read apart": (LAST_BLOCK_READ_APART, 4),
          "nobody waits for the last": (ALL_MEET.replace("< cuda.gridDim.x", "< cuda.gridDim.x - 1"), 4),
          "a task taken twice": (TAKE_THE_NEXT.replace(
@@ -147,6 +151,30 @@ def test_a_lock_that_one_thread_takes_for_its_block():
 def test_threads_of_one_warp_too(source, right):
     found = outcomes(source, 1, 8, range(10))
     assert found == {8} if right else found - {8}
+
+
+LOCK_IN_SHARED_MEMORY = """
+def k(c):
+    lock = cuda.shared.array(2, np.int32)
+    if cuda.threadIdx.x < 2:
+        lock[cuda.threadIdx.x] = 0
+    cuda.syncthreads()
+    while cuda.atomic.cas(lock, 0, 0, 1) != 0:
+        pass
+    cuda.threadfence_block()
+    lock[1] += 1
+    cuda.threadfence_block()
+    cuda.atomic.exch(lock, 0, 0)
+    cuda.syncthreads()
+    cuda.atomic.max(c, 0, lock[1])
+"""
+
+
+def test_fences_of_a_block_order_what_atomics_in_shared_memory_tell():
+    assert outcomes(LOCK_IN_SHARED_MEMORY, 2, 8, range(10)) == {8}
+    for left_out in ("    cuda.threadfence_block()\n    lock", "    cuda.threadfence_block()\n    cuda"):
+        assert left_out in LOCK_IN_SHARED_MEMORY
+        assert outcomes(LOCK_IN_SHARED_MEMORY.replace(left_out, "    " + left_out.split()[-1]), 2, 8, range(5)) == {"race"}
 
 
 def test_two_that_raise_flags_may_both_see_the_other():
@@ -249,6 +277,39 @@ def test_integers_have_their_width(body, x, result, want):
     assert computed(body, x, result) == want
 
 
+@pytest.mark.parametrize(("body", "x", "want"), [
+    ("y[0] = x[0] >> np.int32(3)", np.uint64(2**63), 2**60), ("y[0] = x[0] << np.int64(3)", np.uint64(5), 40),
+    ("y[0] = x[0] & 0xffffffffffffffff", np.int64(-1), -1), ("y[0] = x[0] ^ np.uint64(6)", np.int64(5), 3),
+    ("v = np.int32(3)\n    y[0] = (v << x[0]) | x[0]", np.int64(4), 52), ("y[0] = x[0] // -2 + x[0] % 3", np.int64(7), -3),
+    ("v = x[0]\n    v >>= np.int16(1)\n    v &= np.uint8(7)\n    y[0] = v", np.uint64(2**64 - 1), 7),
+])
+def test_64_bit_integers_of_two_types_share_their_bits(body, x, want):
+    assert computed(body, x, np.int64) == want
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint32, np.int64, np.uint64])
+@pytest.mark.parametrize("operator", ["//", "%"])
+def test_an_integer_divided_by_zero_is_refused_in_every_width(dtype, operator):
+    with pytest.raises(KernelBug, match="exception: an integer is divided by zero") as caught:
+        computed(f"y[0] = x[0] {operator} (x[0] - x[0])", dtype(3), np.int64)
+    assert (caught.value.line, caught.value.thread) == (3, "block 0 thread 0")
+
+
+@pytest.mark.parametrize(("value", "want"), [
+    ("gamma(x[0])", np.inf), ("gamma(x[0] - 1)", np.nan), ("gamma(x[0] + 500)", np.inf), ("lgamma(x[0])", np.inf),
+    ("lgamma(x[0] - 1)", np.inf), ("pow(2, -1)", 0.5), ("pow(10, 30)", 1e30), ("pow(x[0], -1)", np.inf)])
+def test_functions_of_math_have_infinities_as_in_c(value, want):
+    np.testing.assert_equal(computed(f"y[0] = math.{value}", np.float64(0), np.float64), want)
+
+
+def test_a_number_that_the_launch_gives_has_numbas_type():
+    for given, body, want in ((np.int32(2**31 - 1), "n + 1", 2**31), (np.uint8(200), "n + n", 400), (np.bool_(True), "n + n", 2),
+                              (1 / 3, "np.float32(3) * n", np.float32(3) * np.float64(1 / 3)), (2**64 + 5, "n", 5)):
+        y = np.zeros(1, np.float64)
+        step(f"def k(n, y):\n    y[0] = {body}", [given, y], 1, 1)
+        assert y[0] == want
+
+
 def test_a_float64_kernel_may_hold_bare_literals():
     assert computed("y[0] = x[0] * 0.1 + math.pi", np.float64(3), np.float64) == 3 * .1 + np.pi
     assert computed("y[0] = x[0] * 0.1", np.float32(3), np.float64) == np.float64(np.float32(3)) * .1  # as Numba: in float64
@@ -277,6 +338,27 @@ def test_every_error_is_a_kernel_bug_with_a_line(body):
     assert f"line {caught.value.line}: " in str(caught.value)
 
 
+@pytest.mark.parametrize(("text", "line", "said"), [
+    ("def k(x, y):\n    v = 1\n    np = 3", 3, "np is a name of the stepper's"),
+    ("def k(x, y):\n    for _i in range(3):\n        pass", 2, "_i is a name of the stepper's"),
+    ("def k(x, y):\n    w[0] = 1", 2, "w has no value"), ("def k(x, y):\n    y[0] = w[0]", 2, "w has no value"),
+    ("def k(x, y):\n\x0c    y[0] = 1\n    y[9] = 1", 3, "outside shape"),
+    ("def k(x, y):\n    y[0] = 1  # \u2028 \x0b \x85\r\n    y[9] = 1", 3, "outside shape"),
+    ("def f(v):\n    return\ndef k(x, y):\n    y[0] = f(1)", 2, "f returns nothing here: write return v"),
+    ("def f(v):\n    if v > 1:\n        return 1\ndef k(x, y):\n    y[0] = f(1)", 1, "ends without a result"),
+    ("def k(x, y):\n    y[0] = x.shape[1]", 2, "the index is outside"), ("def k(x, y):\n    a, b = x.shape", 2, "not as many names"),
+    ("def k(x, y):\n    y[0] = x.shape[x[0]]", 2, "an index must be an integer"), ("def k(x, y):\n    y[0] = x[0] & 1", 2, "a float has no bits"),
+    ("def k(x, y):\n    y[0] = np.uint64(5) + -1", 2, "a negative integer and a np.uint64"),
+    ("def k(x, y):\n    y[0] = 1 << 70", 2, "a shift by 70 bits"),
+])
+def test_a_students_mistake_has_its_own_line_and_no_python_error(text, line, said):
+    with pytest.raises(KernelBug) as caught:
+        step(text, [np.ones(4, np.float32), np.zeros(4, np.float32)], 1, 1, inputs=["x"])
+    message = str(caught.value)
+    assert caught.value.line == line and said in message and "Error" not in message
+    assert f"line {line}: {text.replace(chr(13), '').split(chr(10))[line - 1].strip()}" in message
+
+
 def test_module_constants_that_fail_are_named():
     with pytest.raises(KernelBug, match="exception: ZeroDivisionError") as caught:
         step("ONE = 1\nX = ONE // 0\ndef k(y):\n    pass", [np.zeros(1)], 1, 1)
@@ -295,6 +377,19 @@ def test_a_bug_says_rule_line_and_thread():
     bug = caught.value
     assert (bug.rule, bug.line) == ("race", 4) and bug.thread.startswith("block 0 thread ")
     assert str(bug).startswith("race: ") and f"<- {bug.thread}" in str(bug)
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"seed": [1]}, r"seed is \[1\]: write an integer"), ({"seed": None}, "seed is None"), ({"inputs": 3.5}, "inputs .* are not all parameters"),
+    ({"outputs": [[1]]}, "outputs .* are not all parameters"), ({"outputs": [np.ones(2)]}, "outputs .* are not all parameters"),
+    ({"grid": 10**12}, "at most 1,000,000 here"), ({"grid": (2000, 2000)}, "at most 1,000,000 here")])
+def test_options_of_a_launch_that_are_something_else(options, said):
+    with pytest.raises(MinisitchError, match=said):
+        step(**{"kernel": "def k(x):\n    x[0] = 1\n", "arrays": [np.zeros(1)], "grid": 1, "block": 1} | options)
+
+
+def test_a_seed_may_be_a_numpy_integer():
+    assert step("def k(x):\n    x[0] = 1\n", [np.zeros(1)], 1, 1, np.int64(3)).stores == 1
 
 
 @pytest.mark.parametrize("arguments, said", [

@@ -51,11 +51,13 @@ from .record import FilmEvent, Recorded
 from .source import text_of
 from .text import KernelProgram, kernel_bug, read_program
 from .traffic import ArrayBytes, LineTraffic, Traffic
+from .values import given
 
 __all__ = ["ArrayBytes", "FilmEvent", "LaunchError", "LineTraffic", "Traffic", "step"]
 
 SHARED_BYTES = 49_152  # that a block has without asking for more
 THREADS = 1024
+BLOCKS = 1_000_000
 
 
 class LaunchError(MinisitchError, ValueError):
@@ -92,6 +94,8 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
     for what, limit in (("wave", wave), ("rounds", rounds), ("shared", shared), ("threads", threads)):
         if limit is not None and (not isinstance(limit, int | np.integer) or limit < 1):
             raise LaunchError(f"{what} is {limit!r:.60}: write a positive integer")
+    if not isinstance(seed, int | np.integer):
+        raise LaunchError(f"seed is {seed!r:.60}: write an integer")
     if not isinstance(record, list | None):
         raise LaunchError(f"record is {record!r:.60}: write events = [], then step(..., record=events)")
     if not isinstance(kernel, str):
@@ -99,8 +103,8 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
     shape, size = _sizes("grid", grid), _sizes("block", block)
     if min(size) < 1 or prod(size) > threads:
         raise LaunchError(f"{grid} blocks of {block} threads: a block has 1 to {threads:,} threads")
-    if min(shape) < 0:
-        raise LaunchError(f"the grid is {grid}: a number of blocks is not negative")
+    if min(shape) < 0 or prod(shape) > BLOCKS:
+        raise LaunchError(f"the grid is {grid}: a number of blocks is not negative, and at most {BLOCKS:,} here")
     values = dict(arrays if isinstance(arrays, Mapping) else _by_name(read_program(kernel, name), arrays))
     program = read_program(kernel, name, frozenset(each for each in values if isinstance(values[each], np.ndarray)))
     if values.keys() != set(program.parameters):
@@ -117,7 +121,7 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
     cells = sum(np.size(value) for value in values.values())
     with np.errstate(all="ignore"):
         rounds = rounds or 500_000 + 1_000 * blocks * prod(size) + 20 * cells
-        traffic = Machine(program, arguments, now, seed, in_flight, rounds, shared).run()
+        traffic = Machine(program, arguments, now, int(seed), in_flight, rounds, shared).run()
     for each, value in zip(program.parameters, arguments, strict=True):
         if each in written and isinstance(value, Memory):
             _require_all_written(program, each, value)
@@ -142,11 +146,11 @@ def _sizes(what: str, given: int | Sequence[int]) -> Sizes:
 
 def _named(program: KernelProgram, what: str, names: Iterable[str | int] | str | int) -> set[str]:
     """Parameters by name or position."""
-    names = [names] if isinstance(names, str | int) else names or ()
-    found = {program.parameters[i] if isinstance(i, int) and 0 <= i < len(program.parameters) else i for i in names}
-    if not found <= set(program.parameters):
+    names = [] if names is None else names if isinstance(names, Iterable) and not isinstance(names, str) else [names]
+    found = [program.parameters[i] if isinstance(i, int) and 0 <= i < len(program.parameters) else i for i in names]
+    if not all(isinstance(each, str) and each in program.parameters for each in found):
         raise LaunchError(f"{what} {sorted(map(str, found))} are not all parameters of {program.name}{program.parameters}")
-    return found  # type: ignore[return-value]
+    return set(found)  # type: ignore[arg-type]
 
 
 def _refuse_float64(program: KernelProgram, values: Mapping[str, Any]) -> None:
@@ -207,4 +211,4 @@ def _arguments(program: KernelProgram, values: Mapping[str, Any], inputs: Iterab
         memories.setdefault(id(array), kind(name, array, "global", now, program, holds_data=not holding.isdisjoint(same),
                                             watched=not written.isdisjoint(same), has_owners=len(same) > 1,
                                             is_queue=not queues.isdisjoint(same)))
-    return [memories.get(id(values[name]), values[name]) for name in program.parameters]
+    return [memories[id(values[name])] if name in arrays else given(values[name]) for name in program.parameters]

@@ -73,10 +73,10 @@ ADVICE = {name: advice for names, advice in (
     ("cuda.barrier cuda.sync", "write cuda.syncthreads()"),
     ("cuda.syncgrid cuda.grid_sync cuda.cg.sync", "write cuda.cg.this_grid().sync()"),
     ("atomicAdd", "write cuda.atomic.add(y, i, value)"),
-    ("atomicCAS cuda.atomic.CAS", "write cuda.atomic.cas(y, i, old, new)"),
+    ("atomicCAS cuda.atomic.CAS cuda.atomic.compare_and_swap", "write cuda.atomic.cas(y, i, old, new)"),
     ("cuda.popc cuda.clz cuda.brev cuda.ffs", "write a loop over the bits, (b >> k) & 1"),
     ("cuda.activemask cuda.match_any_sync cuda.match_all_sync", "write the mask as a number, such as 0xffffffff"),
-    ("cuda.selp", "write a if c else b"), ("cuda.nanosleep", "leave it out"), ("np.arange", "write range(n)"),
+    ("cuda.selp np.where", "write a if c else b"), ("cuda.nanosleep", "leave it out"), ("np.arange", "write range(n)"),
     ("np.float", "write np.float32(x)"),
     ("len", "write x.shape[0]"),
     ("np.zeros np.empty np.ones np.full np.zeros_like", "write cuda.shared.array(64, np.float32)"),
@@ -85,10 +85,9 @@ ADVICE = {name: advice for names, advice in (
     ("np.max np.min", "write a loop with max(a, b) or min(a, b)"),
     ("enumerate zip", "write for i in range(n)"),
     ("round", "write rint(x)"), ("pow np.power", "write math.pow(x, y)"),
-    ("np.where", "write a if c else b"), ("np.abs", "write abs(x)"),
+    ("np.abs", "write abs(x)"),
     ("cuda.atomic.inc", "write cuda.atomic.add(x, i, 1)"),
     ("cuda.atomic.dec", "write cuda.atomic.sub(x, i, 1)"),
-    ("cuda.atomic.compare_and_swap", "write cuda.atomic.cas(x, i, old, new)"),
     ("cuda.syncthreads_count cuda.syncthreads_and cuda.syncthreads_or",
      "write cuda.atomic.add to a cell of shared memory, then cuda.syncthreads()"),
     ("cuda.to_device cuda.device_array cuda.synchronize", "it belongs to the host's code"),
@@ -120,6 +119,18 @@ IN_C = {"&&": "and", r"\|\|": "or", r"\+\+": "i += 1", "--": "i -= 1", r"!(?!=)"
         r"^\s*(float|int|double|const|unsigned|__shared__)\s": "the name and = alone, without a type",
         r"^\s*//|/\*": "# before a comment",
         r"\{|\}": "a : and lines that are further in"}
+
+
+IN_PLAIN_WORDS = {  # part of a Python error -> what it means in a kernel
+    "Memory": "an array where a number is expected: write one of its numbers, such as x[i]",
+    "interpreted as an integer": "a float where an integer is expected: write a // b instead of a / b",
+    "indices must be integers": "an index must be an integer: write // instead of /",
+    "index out of range": "the index is outside: x.shape has one number for each axis",
+    "values to unpack": "not as many names as numbers: x.shape has one number for each axis",
+    "supported": "a float has no bits to work on: write np.int32(x)",
+    # how NumPy fails to raise its own error here
+    "__import__": "a negative integer and a np.uint64: write np.int64(x), or np.uint64(...) for both",
+}
 
 
 class Refused(Exception):
@@ -196,8 +207,10 @@ class _Checker:
     # ------------------------------------------------------------ functions and statements
     def check(self, function: ast.FunctionDef) -> None:
         """Refuse what is outside the dialect."""
-        for name in (function.name, *sorted(self.local)):
-            self.new_name(function, name)
+        self.new_name(function, function.name)
+        for node in ast.walk(function):
+            if isinstance(node, ast.arg) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)):
+                self.new_name(node, node.arg if isinstance(node, ast.arg) else node.id)
         plain = [ast.arg(a.arg) for a in function.args.args]
         given = ast.unparse(function.args) != ", ".join(a.arg for a in plain)
         if given or function.returns or getattr(function, "type_params", None):
@@ -316,6 +329,8 @@ class _Checker:
         value = node.value
         if value is not None and self.is_kernel:
             refuse(node, "a kernel returns nothing: store the result, as in y[i] = ...")
+        if value is None and not self.is_kernel:
+            refuse(node, f"{self.where} returns nothing here: write return v")
         for each in value.elts if isinstance(value, ast.Tuple) else [value]:
             self.number(each or ast.Constant(0))
 
@@ -359,7 +374,7 @@ class _Checker:
 
     def name(self, node: ast.Name) -> None:
         name = node.id
-        if name in self.arrays:
+        if name in self.arrays & self.local:
             refuse(node, f"{name} is an array: one of its numbers is {name}[i]")
         if name in self.local:
             return
@@ -513,15 +528,9 @@ def in_plain_words(error: BaseException) -> str:
         return f"{said.split(chr(39))[1]} has no value yet: assign it on every way to this line"
     if isinstance(error, AttributeError):
         return "only an array has elements, and this is a number with an index"
-    if isinstance(error, TypeError) and "Memory" in said:
-        return "an array where a number is expected: write one of its numbers, such as x[i]"
-    if isinstance(error, TypeError) and said.endswith("interpreted as an integer"):
-        return "a float where an integer is expected: write a // b instead of a / b"
-    if isinstance(error, ValueError) and "unpack" in said:
-        return f"{said}: the array has another number of axes"
     if isinstance(error, ZeroDivisionError):
         return "an integer is divided by zero"
-    return f"{type(error).__name__}: {said}"
+    return next((words for part, words in IN_PLAIN_WORDS.items() if part in said), said)
 
 
 def _is_text(node: ast.AST) -> bool:

@@ -127,10 +127,11 @@ class Cuda:
 
     def threadfence(self) -> None:
         """Waits for no thread. See ``memory`` for what it orders."""
-        self.machine.now.trace.fence()
+        self.machine.now.trace.fence("global", "shared")
 
     def threadfence_block(self) -> None:
-        """Orders nothing here: threads of one block are ordered by barriers."""
+        """Orders what atomics in shared memory tell, see ``memory``."""
+        self.machine.now.trace.fence("shared")
 
     def shared_array(self, site: int, name: str, shape: int | tuple[int, ...], dtype: Any, alignment: int = 0) -> Memory:
         """The shared array of a site: one for all threads of the block, as on the device.

@@ -4,19 +4,24 @@ In:  accesses by threads, each with the ``Stamp`` of its moment. Out: values, or
 
 Barriers order the threads of a block or of the grid. Blocks that run side by side are ordered by
 *release* and *acquire*: a thread that acquires a counter knows all that the releasing thread knew.
-This is NVIDIA's memory model for PTX, without the parts that no kernel of ours uses (scopes other
-than the GPU's, sequential consistency):
+This is NVIDIA's memory model for PTX, without the parts that no kernel of ours uses (sequential
+consistency, other scopes than the GPU's and, for atomics in shared memory, the block's):
 
     add_release(c, i, 1)                            releases
     cuda.threadfence() ... cuda.atomic.add(c, i, 1) of one thread: releases what is before the fence
     load_acquire(c, i)                              acquires
     cuda.atomic.add(c, i, 0) ... cuda.threadfence() of one thread: acquires, for what is after it
+    cuda.threadfence_block() does both in the same way, if ``c`` is in shared memory
 
 Two accesses of one cell race when at least one writes, not both are atomic, and neither *happens
 before* the other. ``ordered`` is that relation. With barriers alone it does not depend on the order
 in which threads are stepped, so every seed finds a race. What atomics order depends on who comes
 first. So other threads may run before each atomic, and the seed draws which do. Before a plain
 access no other thread needs to run: either barriers or atomics order it, or it is a race.
+
+An atomic operation reads what the ones before it wrote to the cell, so it stands for them: what
+comes after it and a fence or barrier comes after all of them. So the last block may reset its
+ticket by a plain store.
 
 Each cell keeps its last write and the accesses since. That is enough: an access that is ordered
 after this write is ordered after all before it (the argument of FastTrack).
@@ -108,14 +113,15 @@ class Trace(dict[tuple["Memory", int], tuple[LastAccess, list[int]]]):
     """What one thread did since its last barrier: (array, site) -> the access, and its cells.
 
     ``fenced`` is what it knew at its last fence. ``pending`` is what it will know at its next one.
+    Both are kept for atomics in global and in shared memory.
     """
 
     __slots__ = ("fenced", "pending", "stamp")
 
     def __init__(self, stamp: Stamp, before: Trace | None = None):
         self.stamp = stamp
-        self.fenced: Knowledge = NOTHING if before is None else before.fenced
-        self.pending: Knowledge = NOTHING if before is None else before.pending
+        self.fenced: dict[str, Knowledge] = {} if before is None else before.fenced
+        self.pending: dict[str, Knowledge] = {} if before is None else before.pending
 
     def __missing__(self, key: tuple[Memory, int]) -> tuple[LastAccess, list[int]]:
         entry: tuple[LastAccess, list[int]] = ((self.stamp, key[1]), [])
@@ -145,10 +151,11 @@ class Trace(dict[tuple["Memory", int], tuple[LastAccess, list[int]]]):
         self.renew(replace(s, moment=s.moment + 1))
         return join(s.known, {s.block: Past(s.block_epoch, moments)})
 
-    def fence(self) -> None:
+    def fence(self, *spaces: str) -> None:
         """Acquire what earlier atomics have read, and let later ones release everything before."""
-        self.acquire(self.pending)
-        self.fenced = self.release()
+        for space in spaces:
+            self.acquire(self.pending.get(space, NOTHING))
+        self.fenced |= dict.fromkeys(spaces, self.release())
 
 
 Sizes = tuple[int, int, int]  # of a grid in blocks, or of a block in threads: along x, y and z
@@ -314,9 +321,9 @@ class Memory:
         """
         cell = self.atomic_cell(site, index, reads=operation != "exch")
         trace, clock = self.now.trace, self.clocks.get(cell, NOTHING)
-        trace.pending = join(trace.pending, clock)
-        if trace.fenced:
-            self.clocks[cell] = join(clock, trace.fenced)
+        trace.pending[self.space] = join(trace.pending.get(self.space, NOTHING), clock)
+        if self.space in trace.fenced:
+            self.clocks[cell] = join(clock, trace.fenced[self.space])
         return self.change(cell, operation, *operands)
 
     def load_acquire(self, site: int, index: Any, turn: None = None) -> Any:
@@ -418,9 +425,12 @@ class Memory:
         stamp, newest = self.now.trace.stamp, earlier[-1][0]
         if newest.grid_epoch < stamp.grid_epoch or (self.space == "shared" and newest.block_epoch < stamp.block_epoch):
             return  # epochs only grow: the newest access has the largest
-        for access in earlier:
-            if not ordered(access[0], stamp):
+        covered = False  # by a later atomic operation that is ordered before now
+        for access in reversed(earlier):
+            changes = self.program.sites[access[1]].verb in ("atomic", "add_release")
+            if not (covered and changes) and not ordered(access[0], stamp):
                 raise self.race(site, cell, access)
+            covered = covered or (changes and access[0] is not stamp)
 
     def race(self, site: int, cell: int, earlier: LastAccess) -> Exception:
         (before, old), now = earlier, self.now.trace.stamp

@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import MinisitchError
 from . import math as cuda_math
 from .dialect import MODULES, advice
-from .text import kernel_bug
+from .text import kernel_bug, lines_of
 
 
 def text_of(kernel: Callable[..., Any]) -> tuple[str, str]:
@@ -50,7 +50,7 @@ def text_of(kernel: Callable[..., Any]) -> tuple[str, str]:
             elif not isinstance(value, FunctionType) and not advice(name):
                 raise kernel_bug(
                     "outside-dialect", f"{name} comes from outside the kernel and is a {type(value).__name__}: "
-                    "a kernel may take numbers, tuples of numbers and functions", tuple(source.splitlines()),
+                    "a kernel may take numbers, tuples of numbers and functions", lines_of(source),
                     (node.lineno, "here"), kernel=kernel_name)  # type: ignore[attr-defined]
     return text + "\n" + "".join(below), kernel_name
 

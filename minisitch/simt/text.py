@@ -35,7 +35,7 @@ from ..errors import KernelBug
 from . import math as cuda_math
 from .dialect import ARRAY_MAKERS, WARP_MEETINGS, WIDE, Refused, check, dotted, not_python, pairs
 from .order import ORDERED
-from .values import BUILTINS, MATH, NUMPY, Rounds
+from .values import BUILTINS, MATH, NUMPY, OPERATORS, Rounds
 
 FULL_MASK = 0xFFFFFFFF
 FLOAT64_NAMES = {f"{module}.{name}" for module in ("math", "np") for name in ("pi", "e", "inf", "nan")} | {"float"}
@@ -44,8 +44,7 @@ DEVICE_FUNCTIONS = {name: FunctionType(function.__code__, vars(cuda_math) | {"np
                     for name, function in cuda_math.DEVICE_FUNCTIONS.items()}
 # places where a thread stops so that others may run, and goes on by itself
 PAUSES = ("while", "atomic", *ORDERED)
-MAKES_NUMBERS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv)
-MAY_GROW = {ast.Pow: "_power", ast.LShift: "_shifted"}  # Python would make these integers first, however large
+MAKES_NUMBERS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 EXIT, START = 0, 1  # the sites of a thread that has ended, and of one that may run
 
 
@@ -109,6 +108,11 @@ def kernel_bug(rule: str, what: str, lines: tuple[str, ...], *places: tuple[int,
     return bug
 
 
+def lines_of(text: str) -> tuple[str, ...]:
+    """The lines as Python counts them: a form feed ends none."""
+    return tuple(re.split(r"\r\n?|\n", text))
+
+
 @lru_cache(maxsize=64)
 def read_program(text: str, name: str | None = None, arrays: frozenset[str] = frozenset()) -> KernelProgram:
     """Rewrite ``text``. The kernel is its function ``name``, or the last one.
@@ -116,7 +120,7 @@ def read_program(text: str, name: str | None = None, arrays: frozenset[str] = fr
     ``arrays`` are the parameters that are arrays. Raises KernelBug if the text is no Python, or
     leaves the dialect.
     """
-    lines = tuple(text.splitlines())
+    lines = lines_of(text)
     try:
         return _read(text, name, arrays, lines)
     except (SyntaxError, UnicodeError) as error:
@@ -147,8 +151,8 @@ def _read(text: str, name: str | None, arrays: frozenset[str], lines: tuple[str,
         check(tree, kernel, helpers, arrays)
     except Refused as refused:
         node, sentence = refused.args
-        raise kernel_bug("outside-dialect", f"{sentence}, in kernel {kernel.name}", lines, _here(node),
-                         kernel=kernel.name) from None
+        raise kernel_bug("outside-dialect", f"{sentence}, in kernel {kernel.name}", lines,
+                         (getattr(node, "lineno", 1), "here"), kernel=kernel.name) from None
     doubles = tuple(_doubles(constants, [*helpers, kernel]))
     written, renames_arrays = _written_names(kernel), _renames_arrays(kernel)
 
@@ -162,6 +166,8 @@ def _read(text: str, name: str | None, arrays: frozenset[str], lines: tuple[str,
     for function in (*helpers, kernel):
         function.decorator_list.clear()
 
+    for helper in helpers:
+        helper.body.append(_located(ast.Expr(_call("_nothing")), helper))
     rest = [_Numbers().visit(node) for node in (*constants, *helpers)]
     module = ast.fix_missing_locations(ast.Module([*rest, kernel], type_ignores=[]))
     rounds = Rounds()
@@ -175,10 +181,6 @@ def _read(text: str, name: str | None, arrays: frozenset[str], lines: tuple[str,
                          kernel=kernel.name) from error
     return KernelProgram(kernel.name, parameters, space[kernel.name], tuple(rewriter.sites), lines, written, renames_arrays,
                          doubles, rounds)
-
-
-def _here(node: ast.AST) -> tuple[int, str]:
-    return getattr(node, "lineno", 1), "here"
 
 
 def _names_of(function: ast.FunctionDef, context: type[ast.expr_context] = ast.expr_context) -> Counter[str]:
@@ -224,7 +226,7 @@ def _doubles(constants: Iterable[ast.Assign], functions: Iterable[ast.FunctionDe
         for node in ast.walk(tree):
             literal = isinstance(node, ast.Constant) and isinstance(node.value, float)
             if (literal or dotted(node) in FLOAT64_NAMES) and node not in typed:
-                yield _here(node)[0], ast.unparse(node)
+                yield node.lineno, ast.unparse(node)
 
 
 class _Numbers(ast.NodeTransformer):
@@ -250,20 +252,13 @@ class _Numbers(ast.NodeTransformer):
         read = _located(ast.Name(dotted(node.target), ast.Load()), node)
         return self.visit(_located(ast.Assign([node.target], ast.BinOp(read, node.op, node.value)), node))
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        return self.count(node)
-
-    def visit_For(self, node: ast.For) -> Any:
-        return self.count(node)
-
-    def visit_While(self, node: ast.While) -> Any:
-        return self.count(node)
-
     def count(self, node: Any) -> Any:
         """Count how often the body of a loop or function begins."""
         self.generic_visit(node)
         node.body.insert(0, _located(ast.Expr(_call("_rounds", ast.Constant(node.lineno))), node))
         return node
+
+    visit_FunctionDef = visit_For = visit_While = count
 
 
 def _call(name: str, *arguments: Any) -> ast.Call:
@@ -272,8 +267,8 @@ def _call(name: str, *arguments: Any) -> ast.Call:
 
 def _number(node: ast.BinOp) -> ast.expr:
     """The result of an operation, as wide as Numba makes it."""
-    if type(node.op) in MAY_GROW:
-        return _located(_call(MAY_GROW[type(node.op)], node.left, node.right), node)
+    if type(node.op) in OPERATORS:
+        return _located(_call(f"_{type(node.op).__name__}", node.left, node.right), node)
     return _located(_call("_number", node), node) if isinstance(node.op, MAKES_NUMBERS) else node
 
 

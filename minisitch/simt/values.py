@@ -18,10 +18,12 @@ Not modelled: in Numba a float32 times an integer is a float64. Here it stays a 
 
 from __future__ import annotations
 
+import ast
 import math
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
+from operator import and_, floordiv, lshift, mod, or_, rshift, xor
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,6 +72,7 @@ NUMPY = SimpleNamespace(float16=np.float16, float32=np.float32, float64=np.float
                         inf=np.inf, nan=np.nan, pi=np.pi,
                         **{name: _integer(name) for name in INTEGERS})
 UNSIGNED = {NUMPY.uint8, NUMPY.uint16, NUMPY.uint32}
+WIDE = {np.int64, np.uint64}
 LEAST, GREATEST = -2**63, 2**63 - 1
 
 
@@ -83,6 +86,19 @@ def number(value: Any) -> Any:
     return np.float64(value) if type(value) is float else value
 
 
+def whole(operator: Callable[[Any, Any], Any], of_left: bool = False) -> Callable[[Any, Any], Any]:
+    """``operator`` of 64-bit integers, computed by Python. NumPy refuses uint64 with int64 and gives x // 0 a 0.
+
+    The result is unsigned if an operand is, or (``of_left``) if the left one is.
+    """
+    def call(x: Any, y: Any) -> Any:
+        if {type(x), type(y)} & WIDE and isinstance(x, int | np.integer) and isinstance(y, int | np.integer):
+            unsigned = isinstance(x, np.uint64) or (isinstance(y, np.uint64) and not of_left)
+            return (NUMPY.uint64 if unsigned else NUMPY.int64)(operator(int(x), int(y)))
+        return number(operator(x, y))
+    return call
+
+
 def power(x: Any, y: Any) -> Any:
     """``x ** y`` in kernel text. A power of integers wraps on the way, so it is never a long one."""
     if isinstance(x, int) and isinstance(y, int) and y >= 0:
@@ -94,7 +110,18 @@ def shifted(x: Any, bits: Any) -> Any:
     """``x << bits`` in kernel text. C leaves open what 64 bits and more give."""
     if bits >= 64:
         raise OverflowError(f"a shift by {bits} bits; an integer has 64")
-    return number(x << bits)
+    return LEFT(x, bits)
+
+
+LEFT = whole(lshift, of_left=True)
+# Python would make some of these integers first, however large, and NumPy refuses some operands.
+OPERATORS = {ast.Pow: power, ast.LShift: shifted, ast.RShift: whole(rshift, of_left=True), ast.FloorDiv: whole(floordiv),
+             ast.Mod: whole(mod), ast.BitAnd: whole(and_), ast.BitOr: whole(or_), ast.BitXor: whole(xor)}
+
+
+def returns_nothing() -> None:
+    """Ends a function that came to its end without a result."""
+    raise ValueError("this function ends without a result: write return v on every way through it")
 
 
 class Endless(Exception):
@@ -129,8 +156,14 @@ class Rounds:
 
 
 # All that kernel text can call without a module's name, apart from ``math.DEVICE_FUNCTIONS``.
-BUILTINS = {"_number": number, "_float64": np.float64, "_power": power, "_shifted": shifted, "_kept": kept, "float": np.float64,
+BUILTINS = {"_number": number, "_float64": np.float64, "_kept": kept, "_nothing": returns_nothing, "float": np.float64,
+            **{f"_{kind.__name__}": function for kind, function in OPERATORS.items()},
             "__builtins__": {}, "range": range, "min": min, "max": max, "abs": abs, "int": int, "bool": bool}
+
+
+def given(value: Any) -> Any:
+    """A number that the launch gives, as kernel text has it. Numba takes a Python float as a float64."""
+    return scalar_type(value.dtype)(value) if isinstance(value, np.generic) else number(value)
 
 
 @cache
@@ -148,9 +181,17 @@ def dtype_of(scalar: Any) -> np.dtype:
 
 
 def _float_of(function: Callable[[float], float]) -> Callable[[Any], Any]:
-    """``function``, which NumPy lacks, with a result of its argument's float type."""
+    """``function``, which NumPy lacks, with a result of its argument's float type.
+
+    Where Python raises an error, C has an infinity or, for gamma of negative integers, nan.
+    """
     def call(x: Any) -> Any:
-        return (type(x) if isinstance(x, np.floating) else np.float64)(function(x))
+        made = type(x) if isinstance(x, np.floating) else np.float64
+        try:
+            return made(function(x))
+        except (ValueError, OverflowError) as error:
+            undefined = function is math.gamma and isinstance(error, ValueError) and x != 0
+            return made(math.nan if undefined else math.inf)
     return call
 
 
@@ -161,9 +202,10 @@ def _test_of(function: Callable[[Any], Any]) -> Callable[[Any], bool]:
 def _pow(x: Any, y: Any) -> Any:
     """A power, computed on arrays.
 
-    For a scalar power of 0.5 NumPy takes the root, and -inf has none.
+    For a scalar power of 0.5 NumPy takes the root, and -inf has none. A power of integers is a float64.
     """
-    return np.power(np.reshape(x, 1), np.reshape(y, 1))[0]
+    base = np.float64(x) if isinstance(x, int | np.integer) and isinstance(y, int | np.integer) else x
+    return np.power(np.reshape(base, 1), np.reshape(y, 1))[0]
 
 
 _SAME_NAME = ("exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh",
