@@ -225,7 +225,7 @@ def _doubles(constants: Iterable[ast.Assign], functions: Iterable[ast.FunctionDe
                 typed.update(ast.walk(argument) if deep else (argument, inner))
         for node in ast.walk(tree):
             literal = isinstance(node, ast.Constant) and isinstance(node.value, float)
-            if (literal or dotted(node) in FLOAT64_NAMES) and node not in typed:
+            if isinstance(node, ast.expr) and (literal or dotted(node) in FLOAT64_NAMES) and node not in typed:
                 yield node.lineno, ast.unparse(node)
 
 
