@@ -141,7 +141,7 @@ class _CpuSegment(Printer):
             w.line(f"row = task // {s.chunks * s.slices}")
         for line in task_parts(s):
             w.line(line)
-        if s.chunks > 1:
+        if s.chunks > 1 and s.columns:
             w.line(f"width = max(0, min({s.chunk}, {s.columns} - start))")
 
     # ------------------------------------------------------------ statements

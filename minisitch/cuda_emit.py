@@ -121,7 +121,7 @@ class _CudaSegment(Printer):
             w.line(f"row = task // {per_row}" if per_row > 1 else "row = task")
         for line in task_parts(s):
             w.line(line)
-        if s.chunks > 1:
+        if s.chunks > 1 and s.columns:
             w.line(f"stop = min(start + {s.chunk}, {s.columns})")
 
     # ------------------------------------------------------------ statements

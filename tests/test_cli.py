@@ -220,6 +220,7 @@ def test_version_and_interrupts_and_broken_pipes(program, capsys, monkeypatch):
     (["compare", "{program}:softmax"], "softmax needs the argument 'x'; add --arg x=f32[128,768]"),
     (["compare", "{program}:softmax", "--arg", "y=f32[2]"], "softmax has no argument 'y'; it has x, axis"),
     (["compare", "{program}:softmax", "--arg", "x=f32(2)"], "cannot read the type 'f32(2)'"),
+    (["compare", "{program}:softmax", "--arg", "x=f32[64 1024]"], "cannot read the type 'f32[64 1024]'"),
     (["compare", "{program}:softmax", "--arg", "x=f31[2]"], "cannot read the type 'f31[2]'"),
     (["compare", "{program}:softmax", "--arg", "x"], "cannot read --arg 'x'; write --arg x=f32[128,768]"),
     (["compare", "{program}:softmax", "--arg", "x=gone.npy"], "cannot load gone.npy"),

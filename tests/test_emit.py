@@ -296,6 +296,13 @@ def test_small_segments_follow_each_other_in_one_function(rows, count, golden):
         golden("standardised_one_call", source.text)
 
 
+@both
+def test_a_task_that_combines_partial_results_has_no_columns_of_its_own(target):
+    segments = lowered(traced(np.sum, (115000,)), "astitch", *(("cpu", CPU) if target == "cpu" else ("step", TOY))).sources[0]
+    first, second = segments.text.split("chunk = task")[1:]
+    assert "start = chunk" in first and "x0" in first and not {"start", "stop", "width"} & set(re.findall(r"\w+", second))
+
+
 def test_neighbours_of_a_large_segment_are_called_apart():
     """Small, large, small: three calls, the order kept."""
     kernel = one_kernel(traced(softmax, (64, 100)), CPU, ())

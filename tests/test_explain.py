@@ -48,6 +48,23 @@ def test_text_holds_every_stage(report):
         assert part in text
 
 
+def test_launches_are_explained_where_they_are_named():
+    def memory(found):
+        lines = str(found).splitlines()
+        start, = (n for n, line in enumerate(lines) if line.startswith("# memory"))
+        return lines[start:lines.index("", start)]
+
+    assert memory(ms.explain(softmax, "f32[64,64]", device="v100")) == ["# memory: 0 bytes of workspace"]
+    total = memory(ms.explain(np.sum, "f32[115000]", device="v100", strategy="astitch"))
+    assert total[0].endswith(" bytes of workspace; launches and library calls are counted from 0")
+    assert [line.rpartition(", ")[2] for line in total[1:]] == ["launch 0"]
+    assert memory(ms.explain(attention, *3 * ["f32[16,8]"]))[1].endswith(", launches 0 to 1")
+
+
+def test_a_block_composition_has_no_groups():
+    assert "\n# after stitch: block composition: no groups, " in str(ms.explain(softmax, "f32[64,64]", device="v100", strategy="fs18"))
+
+
 def test_the_report_counts_what_the_plan_holds(report):
     assert len(report.cards) == len({k.name for k in report.stages.kernels}) == 1
     assert len(report.stages.plan.library_calls) == 2

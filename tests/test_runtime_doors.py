@@ -123,6 +123,8 @@ def test_lower_leaves_by_any_door():
     (lambda: ms.jit(softmax, strategy="magic", target="python")(array(2, 2)), PlanError, "unknown strategy 'magic'"),
     (lambda: ms.lower(softmax, "f32[2,2]", stop_after="paint"), MinisitchError, "unknown stage 'paint'; the stages are"),
     (lambda: ms.lower(softmax, "f31[2,2]", stop_after="trace"), TraceError, r"cannot read the type 'f31\[2,2\]'"),
+    (lambda: ms.lower(softmax, "f32[4 8]"), TraceError, r"cannot read the type 'f32\[4 8\]'"),
+    (lambda: ms.lower(softmax, "f32[" + 5000 * "9" + "]"), TraceError, "cannot read the type 'f32.{,80}999; write"),
     (lambda: ms.lower(softmax, f"f32[{10**17}]"), TraceError, "at most 2\\*\\*44 elements"),
     (lambda: ms.lower(softmax, f"f32[0,{10**30}]"), TraceError, "at most 2\\*\\*44 elements"),
     (lambda: choose_device("cpu", "abacus"), DeviceError, "unknown device 'abacus'; known: cpu"),

@@ -176,7 +176,7 @@ def test_a_call_is_written_out():
     assert run.call.text == f"""\
 def call(leaves, nested=True):
     (a0,) = leaves
-    () = given_read(leaves)
+    read_again(leaves)  # what the function uses from outside; raises Stale if it changed
     if type(a0) is not ndarray or a0.dtype is not float32 or a0.flags.num & READY != READY:
         a0 = ready(a0, float32)
     r1 = empty((1, 8), float32)
@@ -186,6 +186,16 @@ def call(leaves, nested=True):
     if not nested: return [r1]
     return r1
 """
+
+
+@pytest.mark.parametrize("target", ["python", "cpu", "step", "reference"])
+def test_what_is_compiled_prints_as_one_short_line(target):
+    def fn(x, w):
+        return softmax(x @ w)
+
+    made = ms.jit(fn, target=target, strategy="astitch").compile(array(3, 3), array(3, 3))
+    known = f"<executable of astitch for {target}: 1 kernel, 1 library call>"
+    assert len(repr(made)) < 120 and (repr(made) == known or target == "reference")
 
 
 def test_what_concerns_the_workspace_is_done_once_a_thread():

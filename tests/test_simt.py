@@ -423,13 +423,21 @@ def test_every_text_of_the_table_of_operations_names_something():
                 assert name in known or name == "not", f"{op.name}: {text}"
 
 
+@pytest.mark.parametrize("seed, barriers", [(0, "line 8, in a loop also after line 8, where"), (2, "line 8, where")])
+def test_a_race_in_a_loop_names_its_lines_from_top_to_bottom(seed, barriers):
+    text = ("def turn(x, y):\n    s = cuda.shared.array(8, np.float32)\n    t = cuda.threadIdx.x\n    s[t] = x[t]\n    cuda.syncthreads()\n"
+            "    for n in range(3):\n        y[t] = s[(t + 1) % 8]\n        s[t] = x[t]\n")
+    with pytest.raises(KernelBug, match="between line 7 and " + barriers):
+        step(text, [np.ones(8, np.float32), np.zeros(8, np.float32)], 1, 8, seed=seed)
+
+
 def test_a_launch_that_cannot_be_made_says_why():
     text, x = "def copy(x, y):\n    y[cuda.threadIdx.x] = x[cuda.threadIdx.x]\n", np.zeros(4, np.float32)
     with pytest.raises(ValueError, match=r"copy takes 2 arrays \('x', 'y'\), got 1"):
         step(text, [x], 1, 4)
     with pytest.raises(LaunchError, match=r"the block is \(1, 1, 1, 2\): write an integer, or a tuple of up to three"):
         step(text, [x, x.copy()], 1, (1, 1, 1, 2))
-    with pytest.raises(LaunchError, match="a block has 1 to 1,024 threads"):
+    with pytest.raises(LaunchError, match=r"^a grid of 1 and a block of \(64, 32\) threads: a block has 1 to 1,024 threads"):
         step(text, [x, x.copy()], 1, (64, 32))
     with pytest.raises(LaunchError, match=r"outputs \['z'\] are not all parameters"):
         step(text, [x, x.copy()], 1, 4, outputs=["z"])

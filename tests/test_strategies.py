@@ -204,6 +204,7 @@ def test_remote_stitching_merges_what_is_unconnected():
                          "f32[] = sum %3 axes=(0,) keepdims=False", "return %2 %4"), "astitch", V100)
     assert [p.outputs for p in found.kernels] == [(2, 4)]
     assert found.decisions[0].rule == "same-call-depth" and found.decisions[0].at == (2, 3, 4)
+    assert found.decisions[0].why == "3 operations of call depth 0: no library call comes before"
 
 
 def test_a_library_call_separates():
@@ -211,6 +212,9 @@ def test_a_library_call_separates():
                          "f32[8,8] = add %3 %1"), "astitch", V100)
     assert [(p.kind, p.outputs) for p in found.patterns] == [("kernel", (1,)), ("library", (2,)), ("kernel", (4,))]
     assert [d.rule for d in found.decisions].count("library-call") == 1
+    assert [d.why for d in found.decisions if d.rule == "same-call-depth"] == [
+        "1 operation of call depth 0: no library call comes before",
+        "2 operations of call depth 1: made after 1 library call, or read only then"]
 
 
 @pytest.mark.paper(41)

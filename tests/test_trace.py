@@ -336,6 +336,9 @@ REFUSED = {
     "x = np.add(x, 1, casting='no', signature='ff->f')": "signature=",
     "x = x + np.array(['a'])": "programs hold only",
     "x = np.add(x, x.astype(np.longdouble))": "programs hold only",
+    "x = x.astype(str)": r"a conversion \(astype or dtype=\) to <U0: programs hold only .*Convert it outside the function",
+    "np.histogram(x, 4)": "np.histogram: where its bins lie depends on values.*Choose n bins",
+    "np.bincount(x[0].astype(int))": "np.bincount: how many counts it has depends on values.*Choose n bins",
 }
 
 

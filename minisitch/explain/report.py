@@ -155,11 +155,14 @@ class Explanation:
             out += ["", f"# {card.figures}"] * bool(card.figures)
         for number, flow in enumerate(self.stages.flows):
             out += ["", str(flow), *["", f"# {self.machine_code(number)}"] * bool(self.machines)]
-        out += ["", f"# memory: {count(self.workspace, 'byte')} of workspace; launches and library calls are counted from 0"]
+        counted = "; launches and library calls are counted from 0" * bool(self.residents)
+        out += ["", f"# memory: {count(self.workspace, 'byte')} of workspace{counted}"]
         out += [f"  {flow.source.name}: {count(flow.own_bytes, 'byte')} of its own, all the time: " +
                 ", ".join(f"{name} {nbytes}" for name, nbytes in flow.own) for flow in self.stages.flows]
-        out += [f"  {r.label}: {count(r.life.nbytes, 'byte')} at {r.offset}, launches {r.life.first} to {r.life.last}"
-                for r in self.residents]
+        for r in self.residents:
+            first, last = r.life.first, r.life.last
+            launches = f"launches {first} to {last}" if last > first else f"launch {first}"
+            out.append(f"  {r.label}: {count(r.life.nbytes, 'byte')} at {r.offset}, {launches}")
         if self.stages.device.kind == "gpu" and plan.library_calls:
             out += ["", "# library calls on a GPU", *(f"  {line}" for line in library_calls(self.stages))]
         out += ["", f"# decisions: {len(self.decisions)}, with the ids of the whole program", *(f"  {d}" for d in self.decisions)]

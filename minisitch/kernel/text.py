@@ -145,11 +145,11 @@ def zero_name(dtype: str) -> str:
 
 
 # ---------------------------------------------------------------- tasks
-def task_parts(segment: ir.Segment) -> Iterator[str]:
+def task_parts(s: ir.Segment) -> Iterator[str]:
     """The lines with which both targets begin a task: its chunk of the columns, its slice of the rows."""
-    s = segment
     if s.chunks > 1:
         yield f"chunk = task // {s.slices} % {s.chunks}" if s.slices > 1 else f"chunk = task % {s.chunks}"
+    if s.chunks > 1 and s.columns:
         yield f"start = chunk * {s.chunk}"
     if s.slices > 1:
         serial = max(p.serial for p in s.phases)

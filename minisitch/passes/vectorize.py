@@ -221,8 +221,8 @@ class _Group:
                 found, least = width, price
         node = moved[0][1].node
         if found > 1:
-            self.work.decide(node, "widen", "vector-width", f"{found} columns a thread at once: {least:g} accesses a column, where "
-                             f"one at a time takes {len(moved)}")
+            self.work.decide(node, "widen", "vector-width", f"{found} columns a thread at once: accesses a column: {least:g}, "
+                             f"where one at a time takes {len(moved)}")
         else:
             self.work.decide(node, "narrow", "vector-width",
                              "; ".join(narrow) or "no two neighbours lie side by side from an even place on, in every row")
@@ -290,7 +290,7 @@ class _Group:
         name = ""
         for x in streams:
             b = buffers[x.buffer]
-            loops = f"{x.buffer} of loop {x.first}, read again by {', '.join(map(str, x.again))}: {each} values a thread"
+            loops = f"{x.buffer} of loop {x.first}, read again by {', '.join(map(str, x.again))}: {count(each, 'value')} a thread"
             if not fits:
                 where = "stays in shared memory" if b.scope == "shared" else \
                     f"{len(x.again) * self.segment.rows * self.cols * itemsize(b.dtype)} bytes are read again from cache or memory"

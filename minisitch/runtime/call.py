@@ -6,6 +6,7 @@ After, for a softmax of one row (``print(jitted.compile(x).call.text)``):
 
     def call(leaves, nested=True):
         (a0,) = leaves
+        read_again(leaves)  # what the function uses from outside; raises Stale if it changed
         if type(a0) is not ndarray or a0.dtype is not float32 or a0.flags.num & READY != READY:
             a0 = ready(a0, float32)
         r1 = empty((1, 768), float32)
@@ -210,7 +211,9 @@ class CallWriter:
         if count:
             self.line(f"{_tuple(map(self.shaped, inputs[:count]))} = leaves")
         if program.reader:
-            self.line(f"{_tuple(map(self.shaped, inputs[count:]))} = {self.bind('read', program.reader.function)}(leaves)")
+            taken = f"{_tuple(map(self.shaped, inputs[count:]))} = " if inputs[count:] else ""
+            self.line(f"{taken}{self.bind('read_again', program.reader.function)}(leaves)"
+                      "  # what the function uses from outside; raises Stale if it changed")
         else:
             for i, array in zip(inputs[count:], program.captured, strict=True):
                 self.line(f"{self.shaped(i)} = {self.bind(f'captured{i}', array)}")

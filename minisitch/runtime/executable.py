@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..fuse import FREE, behind_views, view_source
+from ..fuse import FREE, behind_views, count, view_source
 from ..graph import Graph, Node
 from ..lower import Stages
 from ..reference import Array, evaluate
@@ -106,6 +106,12 @@ class Executable:
     residents: tuple[Resident, ...] = ()  # the entries of the workspace
     checks: tuple[IndexCheck, ...] = ()
 
+    def __repr__(self) -> str:
+        plan = self.stages.plan
+        found = {"kernel": plan.kernels, "library call": plan.library_calls, "pipeline": plan.pipelines}
+        made = ", ".join(count(len(found[what]), what) for what in found if found[what])
+        return f"<executable of {plan.strategy} for {self.target}: {made or 'no kernel'}>"
+
     def __call__(self, leaves: Sequence[Any]) -> Any:
         """Run on the array leaves of the arguments. Returns the user's nest of results."""
         return self.call.function(leaves)
@@ -134,7 +140,7 @@ class Executable:
         return arrays, [step.bind(arrays) for step in self.steps]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ReferenceExecutable:
     """A program that ``reference.evaluate`` runs, node by node."""
 
@@ -150,7 +156,7 @@ class ReferenceExecutable:
         return finish(program, leaves, [np.array(r) for r in evaluate(program.graph, inputs)])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class NumpyExecutable:
     """A program that would take too long to compile. The user's function runs as it is.
 

@@ -102,7 +102,7 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
         kernel, name = text_of(kernel)
     shape, size = _sizes("grid", grid), _sizes("block", block)
     if min(size) < 1 or prod(size) > threads:
-        raise LaunchError(f"{grid} blocks of {block} threads: a block has 1 to {threads:,} threads")
+        raise LaunchError(f"a grid of {grid} and a block of {block} threads: a block has 1 to {threads:,} threads")
     if min(shape) < 0 or prod(shape) > BLOCKS:
         raise LaunchError(f"the grid is {grid}: a number of blocks is not negative, and at most {BLOCKS:,} here")
     values = dict(arrays if isinstance(arrays, Mapping) else _by_name(read_program(kernel, name), arrays))

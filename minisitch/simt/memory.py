@@ -466,4 +466,6 @@ def _advice(before: Stamp, now: Stamp, first: Site, second: Site) -> str:
     if first.line == second.line:
         return (f": put cuda.syncthreads() where all threads pass it, between line {first.line} and its next "
                 "round. To add up in one cell, use cuda.atomic.add")
-    return f": put cuda.syncthreads() between line {first.line} and line {second.line}, where all threads pass it"
+    above, below = sorted((first.line, second.line))
+    again = f", in a loop also after line {below}" if second.line == above else ""
+    return f": put cuda.syncthreads() between line {above} and line {below}{again}, where all threads pass it"

@@ -228,8 +228,8 @@ class StitchPlan:
         return found
 
     def __str__(self) -> str:
-        lines = [f"# after stitch: {count(len(self.groups), 'group')}, {count(len(self.sub_roots), 'sub-root')}, "
-                 f"{count(self.grid_barriers, 'grid barrier')}"]
+        groups = count(len(self.groups), "group") if self.groups else "block composition: no groups"
+        lines = [f"# after stitch: {groups}, {count(len(self.sub_roots), 'sub-root')}, {count(self.grid_barriers, 'grid barrier')}"]
         for number, group in enumerate(self.groups):
             subs = f", sub-dominants {' '.join(f'%{s}' for s in group.subdominants)}" if group.subdominants else ""
             lines.append(f"group {number}: {' '.join(f'%{m}' for m in group.members)}  dominant %{group.dominant}{subs}")

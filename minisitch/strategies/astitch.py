@@ -55,8 +55,9 @@ def astitch(graph: Graph, device: Device) -> FusionPlan:
     for number, members in sorted(members_at.items()):
         kernels = _within_arguments(graph, members, stored, readers)
         found += kernels
-        why = f"{count(len(members), 'operation')} that come after {count(number, 'library call')}, or whose readers all do"
-        decisions.append(Decision(tuple(members), "fuse", "same-call-depth", why))
+        when = f"made after {count(number, 'library call')}, or read only then" if number else "no library call comes before"
+        decisions.append(Decision(tuple(members), "fuse", "same-call-depth",
+                                  f"{count(len(members), 'operation')} of call depth {number}: {when}"))
         if len(kernels) > 1:
             decisions.append(Decision(tuple(k[0] for k in kernels), "keep apart", "argument-limit",
                                       f"more than {MOST_ARGUMENTS} kernel arguments: {len(kernels)} kernels"))

@@ -218,7 +218,7 @@ def _parameter(leaf: Any, name: str, position: int) -> TracedArray | Number:
         node = current().input(type_of(leaf), name)
         return Number(current(), f"leaves[{position}]", leaf, frozenset([position]), node if type(leaf) is float else None)
     dtype = leaf.dtype if isinstance(leaf.dtype, np.dtype) else np.dtype(type_of(leaf).dtype)
-    check_dtype(dtype.newbyteorder("="), f"the argument {name} is an array", current().begins)
+    check_dtype(dtype.newbyteorder("="), f"the argument {name} is an array of", current().begins)
     array = fresh(current().input(type_of(leaf), name), scalar=isinstance(leaf, np.generic))
     if not dtype.isnative:
         array._storage.swapped = True

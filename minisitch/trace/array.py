@@ -660,7 +660,7 @@ def cast(x: TracedArray, dtype: Any) -> TracedArray:
     target = np.dtype(dtype)
     if target == x.dtype:
         return x
-    check_dtype(target)
+    check_dtype(target, "a conversion (astype or dtype=) to", how="outside the function")
     value = splat(x)
     if value is not None:
         with np.errstate(all="ignore"):

@@ -433,11 +433,12 @@ def _value(node: Node, values: dict[int, np.ndarray]) -> np.ndarray:
     return np.asarray(result).astype(node.type.dtype, copy=False)
 
 
-def check_dtype(dtype: np.dtype, seen: str = "an array", at: tuple[str, str] | None = None) -> None:
+def check_dtype(dtype: np.dtype, seen: str = "an array of", at: tuple[str, str] | None = None,
+                how: str = "with astype first") -> None:
     """Raise TraceError for a dtype that graphs do not have.
 
     These are complex numbers, objects, text, dates and long double.
     """
     if dtype.name not in SHORT or not dtype.isnative:
-        instead = "Keep its real and imaginary parts in two real arrays" if dtype.kind == "c" else "Convert it with astype first"
-        raise refuse(f"{seen} of {dtype}", f"programs hold only {', '.join(SHORT.values())}", instead, at)
+        instead = "Keep its real and imaginary parts in two real arrays" if dtype.kind == "c" else f"Convert it {how}"
+        raise refuse(f"{seen} {dtype}", f"programs hold only {', '.join(SHORT.values())}", instead, at)

@@ -268,10 +268,10 @@ for _function in DATA_DEPENDENT:
     handles(_function)(_refusing(
         f"np.{_function.__name__}", "the shape of its result depends on values",
         "Keep a mask of the full shape and use np.where(mask, a, b), np.count_nonzero or where="))
-for _function in (np.histogram, np.bincount):
+for _function, _what in ((np.histogram, "where its bins lie depends"), (np.bincount, "how many counts it has depends")):
     handles(_function)(_refusing(
-        f"np.{_function.__name__}", "how many counts it has depends on values",
-        "Choose the number n of counts: counts = np.zeros(n, np.int64), then np.add.at(counts, labels, 1)"))
+        f"np.{_function.__name__}", f"{_what} on values",
+        "Choose n bins, and the bin of each value: counts = np.zeros(n, np.int64), then np.add.at(counts, bin, 1)"))
 
 
 replaces(np.fromfile)(_refusing("np.fromfile", "the program runs once, so the result would be the same at every call",

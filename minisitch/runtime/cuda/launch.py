@@ -183,7 +183,7 @@ class _Mine(threading.local):
         self.streams: dict[int, int] = {}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CudaExecutable(Executable):
     """A program ready to run on a GPU. Results share no memory with anything else."""
 
