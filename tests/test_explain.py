@@ -360,11 +360,14 @@ def normalise(x, scale, shift):
 
 
 def test_a_report_goes_down_to_the_text_and_keeps_its_ids_apart():
-    """Decisions speak of the whole graph; a kernel's part of the report of its own program, which it shows first."""
+    """Decisions speak of the whole graph; a kernel's part of the report of its own program, which it shows first if that has other ids."""
     report = ms.explain(normalise, "f32[8,40]", "f32[40]", "f32[40]", target="cpu", strategy="astitch")
     text = str(report)
     assert f"def {report.cards[0].kernel.name}(" in text
-    assert str(report.cards[0].body) in text and "of the whole" in text
+    same = report.cards[0].body.origin == tuple(range(len(report.stages.graph)))
+    assert (str(report.cards[0].body) in text) == ("of the whole\n" in text) == (not same)
+    alone = ms.explain(softmax, "f32[8,40]", target="cpu", strategy="astitch")
+    assert f"# kernel {alone.cards[0].kernel.name}: the whole program, with its ids\n" in str(alone) and " of the whole\n" not in str(alone)
     graph = report.stages.graph
     rows = next(d for d in report.decisions if d.rule == "proactive-adaptation")
     named = int(rows.why.rpartition("%")[2])

@@ -213,7 +213,7 @@ def test_auto_puts_a_cheaper_way_in_several_kernels_into_one_launch():
     assert prices.plan_us(plan) < prices.plan_us(apart) - 9
     assert isinstance(plan.kernels[0].composition, Merging)
     (why,) = [d.why for d in plan.decisions if d.rule == "cheapest-way"]
-    assert why.endswith("; taken: fs18 merged") and "fs18 merged" in why.split("; taken")[0]
+    assert why.endswith("; taken: fs18, its kernels merged") and "fs18, its kernels merged" in why.split("; taken")[0]
 
 
 def test_a_launch_more_must_be_worth_it():

@@ -144,8 +144,9 @@ class Explanation:
         for card in self.cards:
             launched = f"  # launched {len(card.patterns)} times" if len(card.patterns) > 1 else ""
             own = next(iter(card.sources.values()))
-            out += ["", f"# kernel {card.kernel.name}: a program of its own, with ids of its own",
-                    str(card.body), "", str(card.stitched)]
+            same = card.body.origin == tuple(range(len(graph)))
+            own_ids = "the whole program, with its ids" if same else f"a program of its own, with ids of its own\n{card.body}\n"
+            out += ["", f"# kernel {card.kernel.name}: {own_ids}", str(card.stitched)]
             if card.changes:
                 out += ["", "# after schedule: the plain kernel", str(card.plain)]
             for name, lines in card.changes:

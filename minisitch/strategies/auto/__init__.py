@@ -47,7 +47,8 @@ from ..prices import Prices, digest
 from .merge_launches import merged, merged_plan
 
 PROPOSERS = ("astitch", "fs20", "fs18", "xla", "none")  # the first of equally cheap plans is taken
-ABLATIONS = {"without keeping": Stitching(keep=False), "without merging": Stitching(merge=False)}
+ABLATIONS = {"astitch, recomputing what it keeps": Stitching(keep=False),
+             "astitch, its dominants not merged": Stitching(merge=False)}
 MOST_COMPARED = {"fs20": 3500, "fs18": 3500}  # nodes of the largest graph that each plans whole
 # How many times cheaper than AStitch's kernel a way must be. On a CPU, if two plans are modelled
 # closer than that, the cheaper one is as often the slower one. On a GPU no measurement tells: see
@@ -107,7 +108,7 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
     us = judge.prices.plan_us(chosen)
     # Every plan has the same library calls.
     calls = sum(judge.prices.pattern_us(p) for p in chosen.patterns if p.kind == "library")
-    taken, said = first, [str(Way(f"each kernel of {first} judged", chosen.patterns, us))]
+    taken, said = first, [str(Way(f"whole program: {first}'s kernels, each planned the cheapest way,", chosen.patterns, us))]
     for name in others:
         if len(graph) > MOST_COMPARED.get(name, len(graph)):
             said.append(f"{name} not asked: {len(graph)} nodes are more than {MOST_COMPARED[name]}")
@@ -122,7 +123,7 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
         if (way.us - calls) * judge.resolution < us - calls:
             taken, chosen = name, judge.judged(plan)
             us = judge.prices.plan_us(chosen)
-    said.append(f"taken: {taken}")
+    said.append(f"taken: the kernels of {taken}")
     chosen = judge.merged(chosen)
     decision = Decision(graph.outputs, "fuse", "cheapest-plan", "; ".join(said))
     return replace(chosen, decisions=(decision, *chosen.decisions))
@@ -157,7 +158,7 @@ class _Judge:
         best = min(self._better(ways), key=lambda way: way.us, default=ways[0])
         if len(ways) > 1:
             nearest = min(ways, key=lambda way: way.us)
-            why = f"{'; '.join(map(str, ways))}; taken: {best.name}"
+            why = f"this kernel, planned the way of: {'; '.join(map(str, ways))}; taken: {best.name}"
             if best is not nearest and nearest.us < best.us:
                 why += f", since {nearest.name} is not {self._margin(nearest)} times as fast"
             decisions.append(Decision(pattern.outputs, "fuse", "cheapest-way", why))
@@ -208,7 +209,7 @@ class _Judge:
         for way in [way for way in ways[1:] if len(way.patterns) <= MOST_MERGED]:
             kernels = merged(way.patterns, returned(prices.graph), prices)
             if len(kernels) < len(way.patterns):
-                ways.append(_priced(f"{way.name} merged", kernels, prices))
+                ways.append(_priced(f"{way.name}, its kernels merged", kernels, prices))
 
     def _placed(self, part: Pattern, twin: Body, body: Body) -> Pattern:
         """A pattern of a body as a pattern of the whole graph, its composition renumbered."""
