@@ -264,8 +264,10 @@ def make_plan(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]],
     unless one of the ``pipelines`` holds it. Sources and views need not be listed: every pattern
     that reads one computes it. The outputs of each kernel are found here. ``composition`` is one
     for all kernels, or one a kernel. ``decisions`` are kept in the plan. Raises PlanError for an id
-    of no fusible node, and for kernels that wait for each other.
+    of no fusible node, for kernels that wait for each other, and for arguments of another type.
     """
+    if not isinstance(graph, Graph) or not isinstance(kernels, Iterable):
+        raise PlanError(f"strategy {strategy}: make_plan takes a Graph and lists of ids, not {graph!r:.40} and {kernels!r:.40}")
     listed = list(kernels)
     if flat := [k for k in listed if isinstance(k, int)]:
         raise PlanError(f"strategy {strategy}: {flat[0]} is not a kernel; a kernel is a list of ids, as in [[1, 2], [3]]")
@@ -275,9 +277,9 @@ def make_plan(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]],
                             f"and the graph has %0 to %{len(graph) - 1}")
     how = [composition] * len(listed) if isinstance(composition, Composition) else list(composition)
     alone = composition if isinstance(composition, Stitching) else ALL_INGREDIENTS
-    together = [Pattern(_ascending(p), (), "pipeline") for p in pipelines]
+    together = [Pattern(tuple(sorted(set(p))), (), "pipeline") for p in pipelines]
     inside = {member for pattern in together for member in pattern.members}
-    patterns = [Pattern(_ascending(k), (), "kernel", c) for k, c in zip(listed, how, strict=True) if k]
+    patterns = [Pattern(tuple(sorted(set(k))), (), "kernel", c) for k, c in zip(listed, how, strict=True) if k]
     patterns += [Pattern((n.id,), (n.id,), "library") for n in graph.nodes if n.kind == "library" and n.id not in inside]
     patterns += together
     # What each pattern was asked to make. ``_close`` adds what it also computes, but does not write.
@@ -289,10 +291,6 @@ def make_plan(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]],
         patterns += [_close(graph, Pattern((v,), (), "kernel", alone)) for v in sorted(missing)]
     patterns = _with_outputs(graph, patterns, held)
     return verify_plan(FusionPlan(graph, strategy, in_order(graph, patterns), tuple(decisions)))
-
-
-def _ascending(members: Iterable[int]) -> tuple[int, ...]:
-    return tuple(sorted(set(members)))
 
 
 def stored_values(graph: Graph) -> set[int]:
@@ -314,7 +312,7 @@ def _close(graph: Graph, pattern: Pattern) -> Pattern:
             if arg not in members and (nodes[arg].op in FREE or nodes[arg].op in GENERATED):
                 members.add(arg)
                 pending.append(arg)
-    return replace(pattern, members=_ascending(members))
+    return replace(pattern, members=tuple(sorted(members)))
 
 
 def _needed_outside(graph: Graph, patterns: Sequence[Pattern]) -> set[int]:
@@ -390,6 +388,8 @@ def verify_plan(plan: FusionPlan) -> FusionPlan:
     Raises PlanError naming the value. Every needed value must be written exactly once, by a pattern
     that holds it, before it is read. Library calls must stay between kernels.
     """
+    if not isinstance(plan, FusionPlan):
+        raise PlanError(f"verify_plan takes a FusionPlan, as make_plan returns it, not {plan!r:.40}")
     graph, written = plan.graph, set(plan.graph.inputs)
     for pattern in plan.patterns:
         plain = pattern.kind == "kernel" and not pattern.composition.products

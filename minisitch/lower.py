@@ -31,7 +31,7 @@ from .fuse import Body, Decision, FusionPlan, count, extract, verify_plan
 from .graph import Graph
 from .kernel.ir import Kernel
 from .kernel.text import KernelSource
-from .passes.registry import chosen
+from .passes.registry import chosen, idle
 from .simplify import simplify
 from .stitch.compose import compose
 from .stitch.plan import StitchPlan
@@ -48,9 +48,11 @@ STAGES = ("trace", "simplify", "fuse", "stitch", "schedule", "emit")
 # ---------------------------------------------------------------- every stage of one program
 @dataclass(frozen=True)
 class Stages:
-    """One program at every stage. ``bodies``, their ``digests``, ``stitches``, ``kernels`` and ``sources`` have one
-    entry a kernel pattern of ``plan``, in its order; patterns with equal bodies share one entry's value. ``flows`` has one
-    entry a pipeline.
+    """One program at every stage.
+
+    ``bodies``, their ``digests``, ``stitches``, ``kernels`` and ``sources`` have an entry for each
+    kernel pattern of ``plan``, in its order. Patterns with equal bodies share the value of an entry.
+    ``flows`` has an entry for each pipeline.
 
     At the stage ``stitch`` the ``stitches`` are what ``compose`` made. From ``schedule`` on they are
     the plans of the ``kernels``: passes may have rewritten them, and values may have been demoted.
@@ -92,7 +94,7 @@ def program_of(graph: Graph, exact: bool = True) -> Program:
 
 
 # ---------------------------------------------------------------- the road
-def stage_at(stop_after: str, passes: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+def stage_at(stop_after: str, passes: tuple[str, ...], device: Device) -> tuple[str, tuple[str, ...]]:
     """The stage that a stop belongs to, and which of the passes have run there.
 
     A stop is the name of a stage or of a pass. At a pass, the passes up to it have run. At
@@ -102,8 +104,8 @@ def stage_at(stop_after: str, passes: tuple[str, ...]) -> tuple[str, tuple[str, 
     if stop_after in passes:
         return "schedule", passes[:passes.index(stop_after) + 1]
     if stop_after not in STAGES:
-        raise MinisitchError(f"unknown stage {stop_after!r}{near(stop_after, (*STAGES, *passes))}; the stages are "
-                             f"{', '.join(STAGES)}; passes that run here: {', '.join(passes) or 'none'}")
+        unknown = idle(stop_after, device) or f"unknown stage {stop_after!r}{near(stop_after, (*STAGES, *passes))}"
+        raise MinisitchError(f"{unknown}; the stages are {', '.join(STAGES)}; passes that run here: {', '.join(passes) or 'none'}")
     return stop_after, passes if stop_after == "emit" else ()
 
 
@@ -111,11 +113,11 @@ def lower_program(program: Program, strategy: str, target: str, device: Device, 
                   decide: Callable[[Graph, str, Device], FusionPlan] = planned, passes: str | Sequence[str] = "default") -> Stages:
     """Take a traced program down the road to the stop ``stop_after``: a stage or a pass.
 
-    ``decide`` asks the strategy. ``runtime.plans.plan_of`` looks on the disk first; ``lambda *_: plan`` takes a plan that is
-    known already. The strategy always weighs the kernels that the default passes make. Raises MinisitchError for an unknown
-    stop or pass.
+    ``decide`` asks the strategy. ``runtime.plans.plan_of`` looks on the disk first, and
+    ``lambda *_: plan`` takes a plan that is known already. The strategy always weighs the kernels
+    that the default passes make. Raises MinisitchError for an unknown stop or pass.
     """
-    stage, run = stage_at(stop_after, chosen(passes, device))
+    stage, run = stage_at(stop_after, chosen(passes, device), device)
     if stage == "trace":
         return Stages(program, program.graph, device, FusionPlan(program.graph, strategy, ()))
     now("simplifying")

@@ -94,8 +94,7 @@ def with_launch(kernel: ir.Kernel) -> ir.Kernel:
 def _assumed_registers(kernel: ir.Kernel) -> int:
     doubles = any(b.dtype == "float64" for b in kernel.buffers)
     crowded = len(kernel.parameters) + kernel.grid_barriers >= CROWDED
-    several_columns = bool(kernel.plan.maps)
-    many = crowded or doubles or several_columns or not kernel.grid_barriers
+    many = crowded or doubles or bool(kernel.plan.maps) or not kernel.grid_barriers
     return MANY_REGISTERS if many else REGISTERS
 
 

@@ -1,19 +1,30 @@
 """Passes: what each changes of the smallest kernel, what it improves, that it changes no result, and how they are chosen."""
 
+import re
+import traceback
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from nests import found, phases, turns, without
+from nests import changed, found, phases, turns, without
 from programs import layernorm_backward, softmax, two_rows
 from stitch_help import TOY, one_kernel, run, stepped, traced
 
 import minisitch as ms
 from minisitch import cpu_emit, cuda_emit
-from minisitch.errors import KernelError, MinisitchError
+from minisitch.errors import KernelError, MinisitchError, PassError
 from minisitch.kernel import ir
 from minisitch.lower import STAGES, lower_program, program_of
-from minisitch.passes.registry import DEFAULTS, PASSES, chosen, default_kernel, history, kernel_of
+from minisitch.passes.registry import (
+    DEFAULTS,
+    PASSES,
+    chosen,
+    default_kernel,
+    history,
+    kernel_of,
+    kernel_pass,
+    plan_pass,
+)
 from minisitch.runtime.assemble import assemble
 from minisitch.runtime.this_machine import BUILT_IN, cpu_with
 from minisitch.simplify import simplify
@@ -218,10 +229,19 @@ def test_each_pass_is_a_door():
 def test_names_that_nobody_knows_are_refused():
     with pytest.raises(MinisitchError, match=r"unknown pass 'faster'; take \"default\", or a tuple of these: .*vectorize.*windows"):
         ms.jit(softmax, passes=("faster",), target="python")(np.ones((2, 3), np.float32))
-    with pytest.raises(MinisitchError, match="unknown stage 'windows'; .*; passes that run here: share_memory"):
-        ms.lower(softmax, "f32[8,96]", target="cuda", stop_after="windows")
+    with pytest.raises(MinisitchError, match="unknown stage 'window'; .*; passes that run here: share_memory"):
+        ms.lower(softmax, "f32[8,96]", target="cuda", stop_after="window")
     assert chosen("windows", CPU) == ("windows",) and chosen("default", TOY) == DEFAULTS["gpu"]
     assert not set(STAGES) & PASSES.keys()
+
+
+@pytest.mark.parametrize("target, name, write", [
+    ("step", "vectorize", """passes=('vectorize',) or passes="default";"""), ("cuda", "windows", "passes=('windows',);")])
+def test_a_pass_that_does_not_run_here_is_known_and_told_how_to_run(target, name, write):
+    with pytest.raises(MinisitchError, match=re.escape(f"the pass {name!r} does not run here; write {write}")):
+        ms.lower(softmax, "f32[8,96]", target=target, stop_after=name)
+    (kernel,) = ms.lower(softmax, "f32[8,96]", strategy="astitch", target=target, stop_after=name, passes=(name,))
+    assert kernel.passes == (name,), "what the message says to write"
 
 
 @pytest.fixture
@@ -255,10 +275,78 @@ def test_a_pass_that_breaks_a_kernel_is_named(registered):
         one_kernel(simplify(graph), TOY, ("share_row_values", "no_barriers", "vectorize"))
 
 
-def test_a_pass_that_returns_no_kernel_is_named(registered):
-    ms.kernel_pass("forgot_to_return")(lambda kernel: None)
-    with pytest.raises(KernelError, match="after the pass forgot_to_return: it returned NoneType, expected a Kernel"):
-        ms.jit(softmax, target="python", passes=("forgot_to_return",))(np.ones((5, 40), np.float32))
+DECORATORS = {"Kernel": kernel_pass, "StitchPlan": plan_pass}
+
+
+@pytest.mark.parametrize("kind", DECORATORS)
+def test_a_pass_that_fails_is_named_and_its_line_is_kept(registered, kind):
+    """Both kinds of passes: one that returns nothing, and one that has a mistake."""
+    def mistaken(value):
+        return value.typo
+
+    DECORATORS[kind]("forgot_to_return")(lambda value: None)
+    DECORATORS[kind]("recip")(mistaken)
+    for call in (lambda passes: ms.jit(softmax, target="python", passes=passes)(np.ones((5, 40), np.float32)),
+                 lambda passes: ms.lower(softmax, "f32[5,40]", target="step", passes=passes)):
+        with pytest.raises(PassError, match=f"pass forgot_to_return returned NoneType, expected a {kind}; where") as nothing:
+            call(("forgot_to_return",))
+        with pytest.raises(PassError, match=f"pass recip raised AttributeError: '{kind}' object has no attribute 'typo'") as failed:
+            call(("recip",))
+        cause = failed.value.__cause__
+        assert isinstance(cause, AttributeError) and [e.name for e in traceback.extract_tb(cause.__traceback__)] == ["mistaken"]
+        assert (failed.value.name, failed.value.rule, nothing.value.rule) == ("recip", "raised", "returned")
+
+
+@pytest.mark.parametrize("decorator", DECORATORS.values())
+def test_no_pass_takes_a_name_of_the_package_or_none(registered, decorator):
+    before = dict(PASSES)
+    with pytest.raises(MinisitchError, match="'vectorize' is a pass of this package; register yours under another name"):
+        decorator("vectorize")(lambda value: value)
+    with pytest.raises(MinisitchError, match=f"registered under a name; write @{decorator.__name__}\\('mine'\\)"):
+        decorator(lambda value: value)
+    assert before == PASSES
+
+
+@pytest.mark.parametrize("returned", ["a statement", None])
+def test_a_change_of_statements_must_return_a_tuple(registered, returned):
+    ms.kernel_pass("one")(lambda kernel: changed(kernel, lambda stmt: returned and stmt))
+    kind = "Start" if returned else "NoneType"
+    said = f"after the pass one: change returned {kind} for: r1 = start of max  # %1; it must return a tuple of statements"
+    with pytest.raises(KernelError, match=said):
+        ms.lower(softmax, "f32[5,40]", strategy="astitch", target="step", passes=("one",))
+
+
+# ---------------------------------------------------------------- how a loop prints
+def col_loops(fn, *types, **options):
+    found = ms.lower(fn, *types, strategy="astitch", stop_after="schedule", passes=(), **options)
+    return {line.strip() for line in str(found).splitlines() if line.strip().startswith("for ")}
+
+
+@pytest.mark.parametrize("fn, shape, options, loops", [
+    (lambda x: np.sum(x, axis=1), "f32[2,4096]", {"target": "step", "device": "v100"}, {"for col in 0..4096, this chunk's, threads:"}),
+    (lambda x: np.sum(x, axis=0), "f32[4000,4000]", {"target": "step", "device": "v100"},
+     {"for col in 0..4000, this chunk's, threads:", "for ser in 0..4000, this slice's:"}),
+    (lambda x: np.sum(x, axis=1), "f32[64,512]", {"target": "step", "device": "v100"}, {"for col in 0..512, threads:"}),
+    (np.exp, "f32[1000000]", {"target": "cpu", "device": CPU}, {"for col in 0..1000000, this chunk's:"}),
+])
+def test_a_loop_says_which_part_a_task_takes(fn, shape, options, loops):
+    assert loops <= col_loops(fn, shape, **options)
+
+
+@pytest.mark.parametrize("device", [TOY, CPU], ids=lambda d: d.kind)
+def test_every_loop_that_a_task_does_in_part_says_so(device):
+    """A loop whose bounds ask for more than the thread prints more than how far it runs and who runs it."""
+    seen = set()
+    for seed in range(60):
+        graph = simplify(random_graph(np.random.default_rng(seed), max_nodes=20, max_elements=3000))
+        for passes in ((), "default"):
+            for kernel in lower_program(program_of(graph), "astitch", "step", device, "schedule", passes=passes).kernels:
+                for loop in found(kernel, ir.Loop):
+                    asked = set(re.findall("[a-z_]+", loop.bounds)) - {"lane", "live", "if", "else", "min"}
+                    plain = ir.show_stmt(replace(loop, bounds=""))
+                    assert (ir.show_stmt(loop) != plain) == bool(asked - {"thread"} or "thread %" in loop.bounds), loop.bounds
+                    seen |= asked
+    assert {"stop" if device is TOY else "width"} <= seen
 
 
 def test_a_pass_that_is_registered_anew_is_compiled_anew(registered):

@@ -50,6 +50,15 @@ def test_a_fast_call_says_nothing_and_it_can_be_turned_off():
     assert silent == "" and spoken
 
 
+def test_compare_says_which_strategy_is_stepped(monkeypatch):
+    """A slow comparison is not blamed on the stage before: stepping takes all the time."""
+    said, module = [], sys.modules["minisitch.explain.compare"]
+    monkeypatch.setattr(module, "now", said.append)
+    for target, doing in (("step", "stepping"), ("python", "running")):
+        ms.compare(np.exp, "f32[4]", target=target, strategies=("astitch", "xla"))
+        assert [words for words in said if doing in words] == [f"{doing} astitch", f"{doing} xla"]
+
+
 def test_a_terminal_has_one_line_which_is_erased():
     ours, theirs = pty.openpty()
     subprocess.run([sys.executable, "-c", SLOW.format(how=CALL)], env=os.environ | SETTINGS, check=True, timeout=120, stderr=theirs)

@@ -39,9 +39,10 @@ class KernelBug(MinisitchError):
 
 
 class PassError(MinisitchError):
-    """A function that ``swapped`` has put in the place of a pass breaks a property of its results.
+    """A pass fails, or a function that ``swapped`` has put in the place of one breaks a property.
 
-    ``name`` is the name of the pass. ``rule`` is the name of the property, which ends the message in brackets.
+    ``name`` is the name of the pass. ``rule`` is the name of the property, which ends the message
+    in brackets. For a pass that ``kernel_pass`` registered it is ``raised`` or ``returned``.
     """
 
     def __init__(self, message: str, name: str, rule: str):

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from ..errors import KernelError
 from ..stitch.index import Guard, Index
 from . import ir
 
@@ -17,14 +18,18 @@ from . import ir
 def rewritten(nest: ir.Nest, change: Callable[[ir.Stmt], ir.Nest]) -> ir.Nest:
     """The nest with each statement replaced by what ``change`` makes of it, bodies first.
 
-    An ``If`` whose body is empty goes.
+    An ``If`` whose body is empty goes. Raises KernelError if ``change`` returns no tuple.
     """
     found: list[ir.Stmt] = []
     for stmt in nest:
         if isinstance(stmt, ir.Loop | ir.If):
             stmt = replace(stmt, body=rewritten(stmt.body, change))
         if not (isinstance(stmt, ir.If) and not stmt.body):
-            found += change(stmt)
+            made = change(stmt)
+            if not isinstance(made, tuple):
+                raise KernelError(f"change returned {type(made).__name__} for: {ir.show_stmt(stmt)}; it must return a tuple of "
+                                  "statements: (stmt,) for one, () for none")
+            found += made
     return tuple(found)
 
 

@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any, TypeVar
 
 from ..device import Device
-from ..errors import KernelError, MinisitchError
+from ..errors import KernelError, MinisitchError, PassError, PlanError
 from ..errors.nearest import near
 from ..kernel.ir import Kernel
 from ..kernel.verify import verify_values
@@ -31,6 +32,7 @@ from ..stitch.plan import StitchPlan
 
 KernelPass = Callable[[Kernel], Kernel]
 PlanPass = Callable[[StitchPlan], StitchPlan]
+AnyPass = TypeVar("AnyPass", KernelPass, PlanPass)
 
 
 @dataclass(frozen=True)
@@ -55,33 +57,52 @@ DEFAULTS = {
 PLAIN_TARGETS = ("step",)
 
 
-def kernel_pass(name: str, kind: str = "") -> Callable[[KernelPass], KernelPass]:
+def kernel_pass(name: str, kind: str = "") -> Callable[[AnyPass], AnyPass]:
     """Register a rewrite of kernels under a name. Any module may do so.
 
     If a pass has nothing to do, it returns the kernel itself. ``kind`` is ``"cpu"`` or ``"gpu"`` if
     the pass is only for kernels of that kind of device.
     """
-    if not isinstance(name, str):
-        raise MinisitchError("a pass is registered under a name; write @kernel_pass('mine')")
+    return _registering("kernel", name, kind)
 
-    def register(function: KernelPass) -> KernelPass:
+
+def plan_pass(name: str) -> Callable[[AnyPass], AnyPass]:
+    """Register a rewrite of stitch plans, which runs before the kernel is scheduled."""
+    return _registering("plan", name)
+
+
+def _registering(what: str, name: str, kind: str = "") -> Callable[[AnyPass], AnyPass]:
+    """The decorator that makes a function the rewrite of ``what`` in the pass ``name``."""
+    if not isinstance(name, str):
+        raise MinisitchError(f"a pass is registered under a name; write @{what}_pass('mine')")
+
+    def register(function: AnyPass) -> AnyPass:
         ours = any(name in names for names in DEFAULTS.values())
         if ours and function.__module__.partition(".")[0] != __name__.partition(".")[0]:
             raise MinisitchError(f"{name!r} is a pass of this package; register yours under another name")
 
-        def rewrite(kernel: Kernel) -> Kernel:
-            return function(kernel) if kind in ("", kernel.device.kind) else kernel
-        PASSES[name] = replace(PASSES.get(name, Pass()), kernel=rewrite)
+        def rewrite(value: Any) -> Any:
+            return _applied(name, function, value) if kind in ("", value.device.kind) else value
+        PASSES[name] = replace(PASSES.get(name, Pass()), **{what: rewrite})
         return function
     return register
 
 
-def plan_pass(name: str) -> Callable[[PlanPass], PlanPass]:
-    """Register a rewrite of stitch plans, which runs before the kernel is scheduled."""
-    def register(function: PlanPass) -> PlanPass:
-        PASSES[name] = replace(PASSES.get(name, Pass()), plan=function)
-        return function
-    return register
+def _applied(name: str, function: Callable[[Any], Any], value: Kernel | StitchPlan) -> Any:
+    """What a pass makes of a kernel or plan.
+
+    Raises PassError if it fails, or returns something else.
+    """
+    try:
+        made = function(value)
+    except (PassError, PlanError, KernelError):
+        raise
+    except Exception as raised:
+        raise PassError(f"pass {name} raised {type(raised).__name__}: {raised}", name, "raised") from raised
+    if not isinstance(made, type(value)):
+        raise PassError(f"pass {name} returned {type(made).__name__}, expected a {type(value).__name__}; where there is nothing "
+                        "to do, return what it was given", name, "returned")
+    return made
 
 
 def chosen(passes: str | Sequence[str], device: Device) -> tuple[str, ...]:
@@ -99,6 +120,15 @@ def chosen(passes: str | Sequence[str], device: Device) -> tuple[str, ...]:
     return asked
 
 
+def idle(name: str, device: Device) -> str:
+    """The refusal of a pass that does not run here, and what makes it run.
+
+    Empty if no pass has this name.
+    """
+    default = " or passes=\"default\"" * (name in DEFAULTS[device.kind])
+    return f"the pass {name!r} does not run here; write passes=({name!r},){default}" if name in list(PASSES) else ""
+
+
 def for_target(passes: str | Sequence[str] | None, target: str) -> str | Sequence[str]:
     """The passes asked for. None means the default ones, but no pass for a target in PLAIN_TARGETS."""
     if passes is None:
@@ -110,7 +140,8 @@ def kernel_of(plan: StitchPlan, passes: Sequence[str]) -> Kernel:
     """The plan's kernel after the passes, in their order.
 
     The kernel after the last pass is verified. If it is wrong, the passes run again, and the kernel
-    is verified after each. Raises KernelError if a pass breaks the kernel, and names the pass.
+    is verified after each. Raises KernelError if a pass breaks the kernel, and PassError if it
+    fails. Both name the pass.
     """
     for rewrite in filter(None, (PASSES[name].plan for name in passes)):
         plan = rewrite(plan)
@@ -145,9 +176,6 @@ def _after(kernel: Kernel, name: str) -> Kernel:
     """The kernel after one more pass, which signs it."""
     each = PASSES[name]
     made = each.kernel(kernel) if each.kernel else kernel
-    if not isinstance(made, Kernel):
-        raise KernelError(f"it returned {type(made).__name__}, expected a Kernel; return the kernel itself where there is "
-                          "nothing to do")
     return replace(kernel if made is kernel else with_launch(made), passes=(*kernel.passes, name))
 
 

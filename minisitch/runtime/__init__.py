@@ -128,7 +128,7 @@ def lower(fn: Callable[..., Any], /, *args: Any, strategy: str | None = None, ta
     """
     fn, strategy, target, device, exact, passes = settings(fn, strategy, target, device, exact, passes)
     machine = choose_device(target, device)
-    stage_at(stop_after, chosen(passes, machine))  # refuses an unknown name before tracing
+    stage_at(stop_after, chosen(passes, machine), machine)  # refuses an unknown name before tracing
     program = replace(trace(fn, read_types(args), read_types(kwargs)), exact=exact)
     made = lower_program(program, strategy, target, machine, stop_after, plan_of, passes).at(stop_after)
     return Sources(made) if stop_after == "emit" else Printed(made) if type(made) is tuple else made

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from ..errors import MinisitchError
+from ..errors import MinisitchError, PassError
 from .recorder import is_inside, program_file
 
 
@@ -43,7 +43,9 @@ def shorten(error: BaseException, program: str) -> None:
         if not called:
             return
         error.of_the_call = True  # type: ignore[attr-defined]
-    if not kept or entries[-1] is not kept[-1]:  # raised by us: the message says what led to it
+    if isinstance(error, PassError) and error.__cause__ is not None:  # raised in the user's pass, where its traceback says
+        shorten(error.__cause__, program)
+    elif not kept or entries[-1] is not kept[-1]:  # raised by us: the message says what led to it
         error.__cause__, error.__suppress_context__ = None, True
     elif error.__context__ is not None:
         shorten(error.__context__, program)
