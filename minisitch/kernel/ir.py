@@ -563,6 +563,10 @@ class Kernel:
 
 
 # ---------------------------------------------------------------- the printed form
+# What the bounds of a loop say of the turns that one task, or one thread, takes.
+PARTS = {"stop": "this chunk's", "width": "this chunk's", "ser_first": "this slice's", "thread %": "lanes", " - c": "in the row"}
+
+
 def _print_kernel(kernel: Kernel) -> Iterator[str]:
     def typed(b: Buffer) -> str:
         return f"{b.name}: {SHORT[b.dtype]}[{b.size}]"
@@ -621,8 +625,8 @@ def show_stmt(stmt: Stmt, totals: Mapping[str, int] | None = None) -> str:
     """One statement as a line of the printed kernel; ``totals`` as in ``index.show``."""
     match stmt:
         case Loop():
-            kind = "" if stmt.kind == "serial" else f", {stmt.kind}"
-            return f"for {stmt.var} in {stmt.first}..{stmt.last}{kind}:"
+            parts = [words for mark, words in PARTS.items() if mark in stmt.bounds] + [stmt.kind] * (stmt.kind != "serial")
+            return f"for {', '.join([f'{stmt.var} in {stmt.first}..{stmt.last}', *parts])}:"
         case If():
             return f"if {stmt.condition}:"
         case Let():
@@ -638,8 +642,7 @@ def show_stmt(stmt: Stmt, totals: Mapping[str, int] | None = None) -> str:
             return f"combine {' '.join(f.result for f in folds)}{ends}"
         case Window():
             where = f" if {show_guard(stmt.guard, totals)}" if stmt.guard else ""
-            base = show(stmt.base, totals)
-            return f"{stmt.name} = {stmt.buffer}[{base} : +{stmt.length}]{where}"
+            return f"{stmt.name} = {stmt.buffer}[{show(stmt.base, totals)} : +{stmt.length}]{where}"
         case VectorMove():
             here = f"{stmt.registers}[{show(stmt.at, totals)} : +{stmt.columns}]"
             there = f"{stmt.buffer}[{show(stmt.index, totals, {'col': stmt.column})} : +{stmt.columns}]"
