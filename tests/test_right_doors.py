@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch.fuse import verify_plan
 from minisitch.passes.registry import PASSES
 
 X = np.arange(1.0, 5.0)
@@ -43,7 +42,6 @@ WORDS = {
     "a pass without a name": (lambda: ms.kernel_pass(f), ms.MinisitchError, "@kernel_pass('mine')"),
     "a plan of no graph": (lambda: ms.make_plan(None, "mine", []), ms.PlanError, "strategy mine: make_plan takes a Graph and lists of ids, not None"),
     "a plan of no kernels": (lambda: ms.make_plan(ms.Graph((), ()), "mine", None), ms.PlanError, "make_plan takes a Graph and lists of ids"),
-    "no plan": (lambda: verify_plan(None), ms.PlanError, "verify_plan takes a FusionPlan, as make_plan returns it, not None"),
     "a pass of ours": (lambda: ms.kernel_pass("vectorize")(f), ms.MinisitchError, "register yours under another name"),
     "a type for an array": (lambda: ms.jit(f)(ms.TensorType((4,))), ms.TraceError, "a call needs values. Pass an array"),
 }

@@ -13,7 +13,7 @@ import copy
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import Any, TypeVar
@@ -270,8 +270,9 @@ def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | N
     inputs = [np.asarray(x) for x in (*leaves, *program.outside(leaves))]
     truth = evaluate(program.graph, inputs, float64=True)
     ready = {} if target == "reference" else _each(lambda name: assemble(lowered[name], target), lowered, failed)
-    errors = _each(lambda name: _error(_results(name, ready, leaves) if ready else evaluate(lowered[name].graph, inputs), truth),
-                   ready or lowered, failed)
+    errors = _each(lambda name: _error(ready[name].outputs([np.array(x) for x in leaves]) if ready else
+                                       evaluate(lowered[name].graph, inputs), truth),
+                   ready or lowered, failed, "stepping" if target == "step" else "running")
     remark += "".join(f" No row for {name}: {type(why).__name__}: {why}." for name, why in failed.items())
     if whole := [name for name in errors if runs_in_numpy(lowered[name].plan)]:
         remark += f" NumPy runs {', '.join(whole)} one operation at a time (jit: the function): too many kernels to compile."
@@ -324,10 +325,15 @@ def _call(run: Executable, leaves: Sequence[Any]) -> Callable[[], Any]:
     return lambda: run(own)
 
 
-def _each(make: Callable[[str], Made], names: Iterable[str], failed: dict[str, MinisitchError]) -> dict[str, Made]:
-    """What ``make`` returns for each strategy. Strategies that raise are recorded in ``failed``."""
+def _each(make: Callable[[str], Made], names: Iterable[str], failed: dict[str, MinisitchError],
+          doing: str = "preparing") -> dict[str, Made]:
+    """What ``make`` returns for each strategy, which the progress line names.
+
+    Strategies that raise are recorded in ``failed``.
+    """
     found: dict[str, Made] = {}
     for name in names:
+        now(f"{doing} {name}")
         try:
             found[name] = make(name)
         except MinisitchError as why:
@@ -335,12 +341,6 @@ def _each(make: Callable[[str], Made], names: Iterable[str], failed: dict[str, M
     if failed and not found:
         raise next(iter(failed.values()))
     return found
-
-
-def _results(name: str, ready: Mapping[str, Executable], leaves: Sequence[Any]) -> list[np.ndarray]:
-    """What the kernels of one strategy compute, while the progress line names the strategy."""
-    now(f"{'stepping' if ready[name].target == 'step' else 'running'} {name}")
-    return ready[name].outputs([np.array(x) for x in leaves])
 
 
 def _error(results: Sequence[np.ndarray], exact: Sequence[np.ndarray]) -> float:

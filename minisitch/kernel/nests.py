@@ -27,8 +27,7 @@ def rewritten(nest: ir.Nest, change: Callable[[ir.Stmt], ir.Nest]) -> ir.Nest:
         if not (isinstance(stmt, ir.If) and not stmt.body):
             made = change(stmt)
             if not isinstance(made, tuple):
-                raise KernelError(f"change returned {type(made).__name__} for: {ir.show_stmt(stmt)}; it must return a tuple of "
-                                  "statements: (stmt,) for one, () for none")
+                raise KernelError(f"change returned {type(made).__name__}, expected a tuple of Stmt, for: {ir.show_stmt(stmt)}")
             found += made
     return tuple(found)
 

@@ -30,17 +30,15 @@ from ..schedule import schedule, with_launch
 from ..stitch.compose import compose
 from ..stitch.plan import StitchPlan
 
-KernelPass = Callable[[Kernel], Kernel]
-PlanPass = Callable[[StitchPlan], StitchPlan]
-AnyPass = TypeVar("AnyPass", KernelPass, PlanPass)
+AnyPass = TypeVar("AnyPass", bound=Callable[[Any], Any])
 
 
 @dataclass(frozen=True)
 class Pass:
     """What one pass rewrites, and how."""
 
-    plan: PlanPass | None = None
-    kernel: KernelPass | None = None
+    plan: Callable[[StitchPlan], StitchPlan] | None = None
+    kernel: Callable[[Kernel], Kernel] | None = None
 
 
 PASSES: dict[str, Pass] = {}
@@ -100,8 +98,7 @@ def _applied(name: str, function: Callable[[Any], Any], value: Kernel | StitchPl
     except Exception as raised:
         raise PassError(f"pass {name} raised {type(raised).__name__}: {raised}", name, "raised") from raised
     if not isinstance(made, type(value)):
-        raise PassError(f"pass {name} returned {type(made).__name__}, expected a {type(value).__name__}; where there is nothing "
-                        "to do, return what it was given", name, "returned")
+        raise PassError(f"pass {name} returned {type(made).__name__}, expected a {type(value).__name__}", name, "returned")
     return made
 
 
