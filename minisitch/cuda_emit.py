@@ -162,7 +162,8 @@ class _CudaSegment(Printer):
     def combine(self, folds: Sequence[Fold]) -> None:
         """All threads of a row end up with its result: shuffles in the warp, shared memory between warps, and shuffles again.
 
-        Each thread fetches the result of one warp. If it fetched all of them in turn, the assembler would hold 32 in registers.
+        Each thread fetches the result of one warp. If it fetched all of them in turn, the
+        assembler would hold 32 in registers.
         """
         w, exchanged = self.w, [f for f in folds if f.exchange]
         for fold in folds:

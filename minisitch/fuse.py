@@ -131,7 +131,8 @@ class Pattern:
 
     A pipeline is a kernel whose blocks are stages that run at the same time. A library call with several
     members is a whole program that NumPy runs. ``members`` are ascending ids, which is also a legal
-    order. ``outputs`` are the members that other patterns or the caller read: they are written to memory.
+    order. ``outputs`` are the members that other patterns or the caller read: they are written to
+    memory.
     """
 
     members: tuple[int, ...]

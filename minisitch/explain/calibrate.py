@@ -5,7 +5,8 @@ In:  nothing. Out: a ``Calibration``, the figures for the device file.
     copies, empty calls, single operations   -> rates of caches, a launch, nanoseconds of ``exp``
 
 A time is the least of several runs, since other programs only ever add time. The nanoseconds of
-loops (``LOOP_NS``) are the built-in ones. ``benchmarks/correlation.py`` checks the model on kernels.
+loops (``LOOP_NS``) are the built-in ones. ``benchmarks/correlation.py`` checks the model on
+kernels.
 """
 
 from __future__ import annotations

@@ -147,7 +147,8 @@ def demo(path: str | None = None, report: str | None = None, target: str = "cpu"
 def story(found: Comparison, best: str) -> list[tuple[str, tuple[Win, ...]]]:
     """What a strategy gained over the baselines: for each a headline, and the best kernels.
 
-    Without times if something disturbed the measurement: they would say the opposite at the next run.
+    Without times if something disturbed the measurement: they would say the opposite at the next
+    run.
     """
     told, mine = [], found[best]
     for row in found.rows:

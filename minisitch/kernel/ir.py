@@ -71,7 +71,8 @@ class Buffer:
     """Memory a kernel touches. ``size`` in elements; shared memory is per block.
 
     ``scope``: ``input``, ``output``, ``scratch`` (global), ``shared`` (a block's; on a CPU a
-    scratch row that stays in cache), ``register`` (a thread's own, under indices that are known when it is compiled).
+    scratch row that stays in cache), ``register`` (a thread's own, under indices that are known
+    when it is compiled).
     """
 
     name: str

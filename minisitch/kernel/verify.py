@@ -3,7 +3,8 @@
 In:  a ``Kernel``. Out: the same, or a ``KernelError``.
 
 Threads wait for each other at barriers only. So the checker follows each buffer, task by task and phase by phase. Two accesses
-of the same bytes by different threads need a barrier between them at which both wait, if one of them writes.
+of the same bytes by different threads need a barrier between them at which both wait, if one of
+them writes.
 """
 
 from __future__ import annotations

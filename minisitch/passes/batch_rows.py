@@ -3,7 +3,8 @@
 In:  a kernel for a CPU. Out: the same kernel, short rows a few at a time, and the rows of memory that they then need.
 
 Max, exponential, sum and quotient of one row wait for each other. In a long row the loops hide this. Loops of 32 columns end
-before the first result is there, and the core waits. Loops of different rows do not wait for each other:
+before the first result is there, and the core waits. Loops of different rows do not wait for each
+other:
 
 Before:  row: max -> r1; exp, sum -> r5; divide
 After:   8 rows: max -> r1, kept in b1[lane_row]; 8 rows: r1 = b1[lane_row], exp, sum -> r5, kept in b5[lane_row]; ...

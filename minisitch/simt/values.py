@@ -202,7 +202,8 @@ def _test_of(function: Callable[[Any], Any]) -> Callable[[Any], bool]:
 def _pow(x: Any, y: Any) -> Any:
     """A power, computed on arrays.
 
-    For a scalar power of 0.5 NumPy takes the root, and -inf has none. A power of integers is a float64.
+    For a scalar power of 0.5 NumPy takes the root, and -inf has none. A power of integers is a
+    float64.
     """
     base = np.float64(x) if isinstance(x, int | np.integer) and isinstance(y, int | np.integer) else x
     return np.power(np.reshape(base, 1), np.reshape(y, 1))[0]

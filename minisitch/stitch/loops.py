@@ -468,7 +468,8 @@ def _too_far(values: Collection[int]) -> list[Decision]:
 def _evaluated(plan: StitchPlan) -> list[tuple[int, ReadingLoop]]:
     """The value that each loop evaluates, with the loop.
 
-    A combine evaluates nothing. An operand of a concatenation does not count if it has a loop of its own.
+    A combine evaluates nothing. An operand of a concatenation does not count if it has a loop of
+    its own.
     """
     found = [(s.operand if s.role == "operand" else s.node, s) for s in plan.sub_roots if s.role != "combine"]
     return [(value, (s.level, s.space, s.phase)) for value, s in found

@@ -31,7 +31,8 @@ class _Renamed(ast.NodeTransformer):
 def in_parts(function: ast.FunctionDef, long: int = LONG, very_long: int = VERY_LONG) -> list[ast.FunctionDef]:
     """Replace the loops of a function by calls, and return the functions that they call.
 
-    A function of at most ``long`` statements stays whole. Without equal loops, it does up to ``very_long``.
+    A function of at most ``long`` statements stays whole. Without equal loops, it does up to
+    ``very_long``.
     """
     size = sum(isinstance(node, ast.stmt) for node in ast.walk(function))
     if size <= long:
