@@ -13,8 +13,7 @@ Before:  phase 0: v0 = x0[col + row * 1024]; max v0 -> r1
          phase 2: v4_1 = k4[col]; v7 = v4_1 / r5; y0[col + row * 1024] = v7
 After:   phase 0: v0s[turn * 4 : +4] = x0[col + row * 1024 : +4]; v0 = v0s[each + turn * 4]; max v0 -> r1
          phase 1: v0_1 = v0s[each + turn * 4]; ... k4s[each + turn * 4] = v4; sum v4 -> r5
-         phase 2: v4_1 = k4s[each + turn * 4]; v7 = v4_1 / r5; y0s[each] = v7; y0[col + row * 1024
-         : +4] = y0s[0 : +4]
+         phase 2: v4_1 = k4s[each + turn * 4]; v7 = v4_1 / r5; y0s[each] = v7; y0[col + row * 1024 : +4] = y0s[0 : +4]
 
 An input that is a window of an array, as one step of a recurrence reads it, begins anywhere: it
 stays one column at a time. In all loops over equally many columns a thread has the same columns.
