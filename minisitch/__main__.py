@@ -127,8 +127,6 @@ def _parser() -> tuple[argparse.ArgumentParser, Iterable[str]]:
     one.add_argument("--target", choices=("auto", "cpu", "cuda"), default="cpu")
     one = command("explain", _explain, "what was decided and why, kernel by kernel", program, machine, strategy)
     one.add_argument("--html", metavar="PATH", help="write the page there instead of printing text")
-    one.add_argument("--architecture", default="", metavar="SM",
-                     help="assemble the kernels for sm_75, sm_80, sm_90 or sm_100, and show registers, spills, barriers")
     one = command("compare", _compare, "all strategies: kernels, bytes, barriers, time, error", program, machine)
     one.add_argument("--strategy", action="append", metavar="NAME[,NAME]", help=f"some of {registered} (default: all)")
     one.add_argument("--optimum", action="store_true", help="add the best plan there is (small programs)")
@@ -150,8 +148,7 @@ def _parser() -> tuple[argparse.ArgumentParser, Iterable[str]]:
 def _explain(options: argparse.Namespace) -> None:
     fn, args, kwargs = _program(options)
     target = "cpu" if options.target == "reference" else options.target  # the reference has no kernels to show
-    report = explain(fn, *args, strategy=options.strategy, target=target,
-                     device=options.device, architecture=options.architecture, **kwargs)
+    report = explain(fn, *args, strategy=options.strategy, target=target, device=options.device, **kwargs)
     if options.html:
         _write(options.html, report.html)
     else:

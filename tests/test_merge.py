@@ -12,7 +12,6 @@ from programs import softmax
 from stitch_help import CPU, TOY, V100, assemble, program, stepped, traced
 from test_blocks import blocky_graph
 
-import minisitch as ms
 from minisitch.cuda_emit import emit
 from minisitch.errors import KernelError, PlanError
 from minisitch.fuse import ALL_INGREDIENTS, Pattern, extract, fuse, verify_plan
@@ -253,14 +252,6 @@ def test_it_moves_with_its_kernel():
         body = extract(graph, pattern).graph
         ops.append([[body[m].op for m in part.members] for part in pattern.composition.parts])
     assert len(ops[0]) > 1 and [*map(sorted, ops[0])] == [*map(sorted, ops[1])]
-
-
-@pytest.mark.parametrize("target", ["cuda", "cpu"])
-def test_it_is_explained_for_both_kinds_of_device(target):
-    """Also where its parts do not fit in one kernel of the other kind."""
-    types = ["f32[128,128]"] * 4 + ["f32[512]"] * 2 + ["f32[156,512]"] * 2
-    report = ms.explain(two_cells, *types, target=target, device="v100" if target == "cuda" else None)
-    assert {"cuda", "cpu"} <= set(report.cards[0].sources)
 
 
 # ---------------------------------------------------------------- what it refuses, and who would see it

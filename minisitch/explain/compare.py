@@ -40,7 +40,6 @@ from ..trace import Program, trace
 from ..trace.tracebacks import door
 from ..trace.tree import flatten
 from .page import table as html_table
-from .report import widened
 
 Made = TypeVar("Made")
 
@@ -199,6 +198,19 @@ def _reason(graph: Graph, kernel: Kernel, body: Body, nodes: frozenset[int]) -> 
     if len(body.outputs) > 1:
         return f"one pass over memory writes {len(body.outputs)} results"
     return f"{count(len(nodes), 'operation')} in one loop, and their values never leave the registers"
+
+
+def widened(graph: Graph) -> str:
+    """The line where float32 becomes float64, and why, or an empty string.
+
+    This doubles the bytes and is often an accident.
+    """
+    narrow = {n.id for n in graph.nodes if n.type.dtype in ("float16", "float32")}
+    first = next((n for n in graph.nodes if n.type.dtype == "float64" and narrow & {*n.args}), None)
+    if first is None:
+        return ""
+    return (f"float64 from {first.where or f'%{first.id}'} on: a narrower float meets a float64 value there. np.zeros, np.linspace "
+            "and np.float64(2) make one: write dtype=np.float32, or a Python number.")
 
 
 # ---------------------------------------------------------------- how numbers print

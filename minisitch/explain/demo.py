@@ -23,7 +23,7 @@ from ..errors.progress import working
 from ..fuse import count
 from . import Comparison, Report, compare, explain
 from .compare import Win, duration
-from .page import content, page
+from .page import page
 
 BASELINES = ("none", "xla")
 SEQUENCE, BATCH, HIDDEN, HEADS, VOCABULARY = 256, 4, 256, 4, 256
@@ -171,7 +171,7 @@ def write_report(found: Comparison, told: list[tuple[str, tuple[Win, ...]]], bes
     for headline, wins in told:
         lines = "".join(f"<li>{escape(str(win))}<br><small>{escape(win.why)}</small></li>" for win in wins)
         parts.append(f"<h3>{escape(headline)}</h3><ul>{lines}</ul>")
-    parts.append(content(best, f"{best.name}, as {best.stages.plan.strategy} compiles it"))
+    parts.append(best.body)
     try:
         target.write_text(page("minisitch demo", parts), encoding="utf-8")
     except OSError as problem:

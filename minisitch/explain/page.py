@@ -1,6 +1,7 @@
 """The report as one HTML page, without scripts or external files, for light and dark screens.
 
-In:  an ``Explanation``. Out: a fragment (for a notebook) or a whole page.
+In:  ``Stages`` and the report's text. Out: a fragment (for a notebook) or a whole page. Pictures
+come first. All facts and numbers are in the text.
 """
 
 from __future__ import annotations
@@ -9,29 +10,20 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 
-import numpy as np
-
-from ..errors import MinisitchError
-from ..fuse import FREE, Decision, count, pattern_inputs
+from ..fuse import FREE, count, pattern_inputs
 from ..graph import Graph
 from ..kernel.ir import Kernel
+from ..runtime import Stages
 from ..stitch.plan import StitchPlan
-from ..strategies.kitsune.emit import Flow
 from ..strategies.kitsune.models.simulate import dataflow
 from ..strategies.kitsune.predict import workload
-from ..testing import random_inputs
-from .explore.trial import KernelTrial
-from .film import film
-from .picture import Arrow, Box, layered, lifetimes, memory_map, thread_map
-from .report import Card, Explanation
+from .picture import Arrow, Box, layered, lifetimes, thread_map
 from .svg import PALETTE, Picture
 from .timeline import timeline
 
 SCHEMES = {"local": PALETTE[0], "regional": PALETTE[2], "global": PALETTE[4], "independent": PALETTE[6]}
 MEANING = {"local": "in a register of the thread that reads it", "regional": "made and read by the same block",
            "global": "through memory, behind a grid barrier"}
-
-MOST_FILMED = 2_000  # elements of a kernel's arrays: to step it takes a third of a second
 
 STYLE = (files(__package__) / "page.css").read_text(encoding="utf-8")
 
@@ -49,42 +41,39 @@ def fragment(body: str) -> str:
     return f'<div class="minisitch"><style>{STYLE}</style>{body}</div>'
 
 
-def content(report: Explanation, heading: str = "", pictures: str = "") -> str:
-    """The report's body: overview, ``pictures``, kernels, pipelines, memory, decisions, the program."""
-    stages = report.stages
-    facts = {"operations": len(stages.graph), "kernels": len(stages.plan.kernels), "different": len(report.cards),
-             "library calls": len(stages.plan.library_calls), "pipelines": len(stages.plan.pipelines),
-             "bytes of workspace": report.workspace, "bytes of queues": sum(flow.own_bytes for flow in stages.flows)}
-    out = [f"<h1>{escape(heading or report.name)}</h1>",
-           f"<p>Strategy <b>{escape(stages.plan.strategy)}</b>, scheduled for <b>{escape(stages.device.name)}</b>. "
-           f"{escape(report.widened)}</p>",
-           _facts(facts),
-           "<h2>What runs</h2><p>Each box is one kernel or one library call (dashed), from top to bottom; boxes of one "
-           "colour are the same kernel. Point at a box or an arrow for details.</p>",
-           f'<div class="scroll">{overview(report)}</div>', pictures]
-    out += [kernel_card(report, card) for card in report.cards]
-    out += [pipeline_card(report, number, flow) for number, flow in enumerate(stages.flows)]
-    residents = [(r.label, r.offset, r.life.nbytes, r.life.first, r.life.last) for r in report.residents]
-    out += ["<h2>Memory between launches</h2><p>Values that are never alive at the same launch share bytes; on a CPU a kernel with "
-            "grid barriers is several launches.</p>",
-            f'<div class="scroll">{memory_map(residents, report.workspace, "workspace")}</div>',
-            "<h2>What was decided about the plan</h2>", decisions_table(stages.plan.decisions),
-            f"<details><summary>The program, {count(len(stages.graph), 'operation')}</summary>"
-            f"<pre>{escape(str(stages.graph))}</pre></details>"]
-    return "".join(out)
+def captioned(heading: str, words: str, *pictures: str) -> str:
+    """Pictures under a heading and a paragraph."""
+    drawn = "".join(f'<div class="scroll">{picture}</div>' for picture in pictures)
+    return f"<h2>{escape(heading)}</h2><p>{words}</p>{drawn}"
 
 
-def _facts(facts: dict[str, int]) -> str:
-    spans = "".join(f"<span><b>{v:,}</b> {escape(k)}</span>" for k, v in facts.items())
-    return f'<div class="facts">{spans}</div>'
+def content(name: str, stages: Stages, pictures: str, text: str) -> str:
+    """The report's body: overview, ``pictures``, kernels, pipelines, and the text of all stages."""
+    plan, colours = stages.plan, _colours(stages)
+    kernels = {k.name: (k, stitched) for k, stitched in zip(stages.kernels, stages.stitches, strict=True)}
+    return "".join([
+        f"<h1>{escape(name)}</h1><p>Strategy <b>{escape(plan.strategy)}</b>, scheduled for "
+        f"<b>{escape(stages.device.name)}</b>.</p>",
+        captioned("What runs", "Each box is one kernel or one library call (dashed), from top to bottom; boxes of one colour "
+                  "are the same kernel. Point at a box or an arrow for details.", overview(name, stages)),
+        pictures, *(_kernel(kernel, stitched, colours[k]) for k, (kernel, stitched) in kernels.items()),
+        *(captioned(f"Pipeline {flow.source.name}", "Which tile each stage has when. Simulated, not measured: full rates, and "
+                    "a tile here is as many of the kernel's as a stage has blocks.",
+                    timeline(dataflow(*workload(flow.body.graph, flow.source.pipeline, stages.device), stages.device)))
+          for flow in stages.flows),
+        f"<h2>Every stage as text</h2><pre>{escape(text)}</pre>"])
+
+
+def _colours(stages: Stages) -> dict[str, str]:
+    """A colour for each different kernel."""
+    return {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(dict.fromkeys(k.name for k in stages.kernels))}
 
 
 # ---------------------------------------------------------------- the overview
-def overview(report: Explanation) -> Picture:
+def overview(name: str, stages: Stages) -> Picture:
     """One box for each pattern. Inputs of the program are not drawn."""
-    stages, graph = report.stages, report.stages.graph
+    graph, colour = stages.graph, _colours(stages)
     boxes, edges = [], []
-    colour = {card.kernel.name: PALETTE[i % len(PALETTE)] for i, card in enumerate(report.cards)}
     kernels = iter(stages.kernels)
     for number, pattern in enumerate(stages.plan.patterns):
         result = max((graph[o] for o in pattern.outputs), key=lambda node: node.type.nbytes)
@@ -104,7 +93,7 @@ def overview(report: Explanation) -> Picture:
             if value in writer:
                 type = graph[value].type
                 edges.append(Arrow(writer[value], number, f"%{value} {graph[value].op}: {type}, {type.nbytes:,} bytes"))
-    return layered(boxes, edges, f"kernels and library calls of {report.name}")
+    return layered(boxes, edges, f"kernels and library calls of {name}")
 
 
 def _few(words: Iterable[str], most: int) -> str:
@@ -114,71 +103,14 @@ def _few(words: Iterable[str], most: int) -> str:
 
 
 # ---------------------------------------------------------------- one kernel
-def kernel_card(report: Explanation, card: Card) -> str:
-    """All about one kernel: picture, threads, placements, loop program, both texts, decisions."""
-    kernel, stitched = card.kernel, card.stitched
-    index = report.cards.index(card)
-    times = f", launched {len(card.patterns)} times" if len(card.patterns) > 1 else ""
-    facts = {"operations": sum(n.kind in ("map", "reduce") for n in kernel.graph.nodes),
-             "values with a loop of their own": len(stitched.sub_roots), "segments": len(kernel.segments)}
-    out = [f'<section class="kernel" style="--kernel:{PALETTE[index % len(PALETTE)]}">',
-           f"<h2>Kernel <code>{escape(kernel.name)}</code>{times}</h2>",
-           _facts(facts),
-           '<div class="pair"><div><h3>Operations and their schemes</h3><p>' + _legend(stitched) + "</p>"
-           f'<div class="scroll">{body_picture(stitched)}</div></div>',
-           "<div><h3>Threads</h3>", *_thread_maps(card), "</div></div>",
-           "<h3>Where each value lives</h3>", _placements(kernel.graph, kernel.placements),
-           f'<div class="scroll">{lifetimes(card.sources["cuda"].kernel)}</div>', kernel_film(card),
-           f"<details><summary>Its own program: the ids in this card</summary><pre>{escape(str(card.body))}</pre></details>",
-           "<h3>The loop program</h3>", f"<pre>{escape(str(kernel))}</pre>", '<div class="pair">']
-    for target, source in card.sources.items():
-        out.append(f"<div><h3>Text for {escape(target)}</h3><p>{_launch(source.kernel)}</p>"
-                   f"<pre>{escape(source.text)}</pre></div>")
-    out += ["</div>", f"<p>{escape(card.figures)}</p>" * bool(card.figures),
-            f"<details><summary>{len(kernel.decisions)} decisions</summary>",
-            decisions_table(kernel.decisions), "</details></section>"]
-    return "".join(out)
-
-
-def kernel_film(card: Card) -> str:
-    """What the threads of the first block touch, if the kernel is small enough to be stepped at once."""
-    inputs = random_inputs(card.body.graph, np.random.default_rng(0))
-    trial = KernelTrial(card.sources["cuda"], card.body, tuple(inputs))
-    if trial.cells > MOST_FILMED:
-        return ""
-    try:
-        drawn = film(trial.events(), trial.source.text)
-    except MinisitchError:
-        return ""  # drawn inputs need not be valid indices
-    return ("<details><summary>Film of its first block, stepped on drawn inputs: a frame is what happens between two "
-            f'barriers</summary><div class="scroll">{drawn}</div></details>')
-
-
-def pipeline_card(report: Explanation, number: int, flow: Flow) -> str:
-    """A pipeline: the simulated timeline, then stages, arrays and text."""
-    source, device = flow.source, report.stages.device
-    run = dataflow(*workload(flow.body.graph, source.pipeline, device), device)
-    facts = {"stages": len(source.pipeline.stages), "queues": len(source.pipeline.queues), "blocks": source.grid,
-             "threads a block": source.block, "bytes of queues": flow.own_bytes}
-    return "".join([
-        '<section class="kernel" style="--kernel:#888888">',
-        f"<h2>Pipeline <code>{escape(source.name)}</code></h2>", _facts(facts),
-        "<h3>Which tile each stage has when</h3><p>Simulated, not measured: full rates, and a tile here is as many of the "
-        "kernel's as a stage has blocks.</p>",
-        f'<div class="scroll">{timeline(run)}</div>',
-        "<h3>Body, stages, arrays and text</h3>", f"<pre>{escape(str(flow))}</pre>",
-        f"<p>{escape(report.machine_code(number))}</p>" * bool(report.machines), "</section>"])
-
-
-def _launch(kernel: Kernel) -> str:
-    """How the kernel is launched on its device, in one line."""
-    if kernel.device.kind == "cpu":
-        return (f"Scheduled for {escape(kernel.device.name)}: {count(kernel.grid, 'range')} of tasks over "
-                f"{count(kernel.device.sms, 'core')}, {kernel.shared_bytes:,} bytes of scratch rows, "
-                f"{count(kernel.grid_barriers, 'join')} between segments.")
-    return (f"Scheduled for {escape(kernel.device.name)}: {count(kernel.grid, 'block')} of {count(kernel.block, 'thread')}, "
-            f"{kernel.shared_bytes:,} bytes of shared memory a block, {count(kernel.block_barriers, 'block barrier')}, "
-            f"{count(kernel.grid_barriers, 'grid barrier')}.")
+def _kernel(kernel: Kernel, stitched: StitchPlan, colour: str) -> str:
+    """The pictures of one kernel: its operations, its threads, its shared memory."""
+    maps = dict.fromkeys(segment.thread_map for segment in kernel.segments)
+    threads = "".join(f'<p>{escape(m.rule)}: {escape(m.why)}</p><div class="scroll">{thread_map(m)}</div>' for m in maps)
+    return (f'<section class="kernel" style="--kernel:{colour}"><h2>Kernel <code>{escape(kernel.name)}</code></h2>'
+            f'<div class="pair"><div><h3>Operations and their schemes</h3><p>{_legend(stitched)}</p>'
+            f'<div class="scroll">{body_picture(stitched)}</div></div><div><h3>Threads</h3>{threads}</div></div>'
+            f'<div class="scroll">{lifetimes(kernel)}</div></section>')
 
 
 def _legend(stitched: StitchPlan) -> str:
@@ -224,28 +156,6 @@ def _drawn_operands(graph: Graph, node: int, place: dict[int, int]) -> list[int]
             seen.add(arg)
             pending.extend(graph[arg].args)
     return sorted(found)
-
-
-def _thread_maps(card: Card) -> list[str]:
-    """One picture for each different thread mapping, of the GPU's schedule if there is one."""
-    kernel = next((s.kernel for s in card.sources.values() if s.kernel.device.kind == "gpu"), card.kernel)
-    maps = list(dict.fromkeys(s.thread_map for s in kernel.segments))
-    return [f"<p>{escape(kernel.device.name)}, {escape(m.rule)}: {escape(m.why)}</p>"
-            f'<div class="scroll">{thread_map(m)}</div>' for m in maps]
-
-
-def _placements(graph: Graph, placements: Sequence[tuple[int, str, str, str]]) -> str:
-    rows = [(f"%{node} {graph[node].op}", str(graph[node].type), scheme, where, why, graph[node].where)
-            for node, scheme, where, why in placements]
-    return table(("value", "type", "scheme", "where", "why", "your line"), rows)
-
-
-def decisions_table(decisions: Sequence[Decision]) -> str:
-    """A table of decisions: values, verdict, rule, reason."""
-    if not decisions:
-        return "<p>None.</p>"
-    return table(("values", "verdict", "rule", "why"),
-                 [(_few((f"%{i}" for i in d.at), 8), d.verdict, d.rule, d.why) for d in decisions])
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], style: str = "plain") -> str:

@@ -1,6 +1,6 @@
-"""What was decided about one program, as text.
+"""What was decided about one program: as text, as pictures, as a page.
 
-In:  ``Stages``, and results of an assembler if there are any. Out: an ``Explanation``.
+In:  ``Stages``. Out: a ``Report``.
 """
 
 from __future__ import annotations
@@ -10,46 +10,29 @@ from difflib import unified_diff
 from functools import cached_property
 
 from ..errors import MinisitchError
-from ..fuse import Body, Decision, Pattern, count
-from ..graph import Graph
+from ..fuse import Body, Decision, count
 from ..kernel.ir import Kernel
 from ..kernel.text import KernelSource
 from ..passes.registry import history
 from ..runtime import Stages
-from ..runtime.cuda import offline
 from ..runtime.cuda.launch import library_calls
-from ..runtime.memory import Resident
+from ..runtime.memory import MemoryPlan
 from ..stitch.plan import StitchPlan
+from . import page as pages
+from .compare import Comparison, row_of, widened
+from .draw import roofline
 from .explore.plans import Sharing, cards
-
-
-def widened(graph: Graph) -> str:
-    """The line where float32 becomes float64, and why, or an empty string.
-
-    This doubles the bytes and is often an accident.
-    """
-    narrow = {n.id for n in graph.nodes if n.type.dtype in ("float16", "float32")}
-    first = next((n for n in graph.nodes if n.type.dtype == "float64" and narrow & {*n.args}), None)
-    if first is None:
-        return ""
-    return (f"float64 from {first.where or f'%{first.id}'} on: a narrower float meets a float64 value there. np.zeros, np.linspace "
-            "and np.float64(2) make one: write dtype=np.float32, or a Python number.")
 
 
 @dataclass(frozen=True)
 class Card:
-    """One kernel and the patterns that launch it.
-
-    ``sources`` are its texts by target, ``cpu`` and ``cuda``. ``machine`` is the CUDA text's
-    machine code, if it was asked for.
-    """
+    """One kernel with its text, and how often it is launched."""
 
     kernel: Kernel
     stitched: StitchPlan
     body: Body
-    patterns: tuple[Pattern, ...]
-    sources: dict[str, KernelSource]
-    machine: offline.Assembled | None = None
+    source: KernelSource
+    launches: int
 
     @cached_property
     def plain(self) -> Kernel:
@@ -71,32 +54,27 @@ class Card:
     def _history(self) -> tuple[Kernel, ...]:
         return history(self.kernel)
 
-    @property
-    def figures(self) -> str:
-        """Figures of the machine code, and assumptions that it breaks, or an empty string."""
-        if self.machine is None:
-            return ""
-        source = self.sources["cuda"]
-        return _figures(source.kernel.registers, self.machine, offline.broken(source, self.machine))
-
-
-def _figures(registers: int, machine: offline.Assembled, broken: tuple[str, ...]) -> str:
-    return "; ".join([f"machine code, at most {registers} registers assumed, {machine}", *broken])
-
 
 @dataclass(frozen=True)
-class Explanation:
-    """A compiled program explained: ``str`` as text.
-
-    ``machines`` holds the machine code of each of ``stages.flows``, if it was asked for.
-    """
+class Report:
+    """A compiled program explained: ``str`` as text, ``html`` and ``svg``."""
 
     name: str
     stages: Stages
-    cards: tuple[Card, ...]
-    residents: tuple[Resident, ...]
-    workspace: int
-    machines: tuple[offline.Assembled, ...] = ()
+
+    @cached_property
+    def cards(self) -> tuple[Card, ...]:
+        """The different kernels."""
+        stages = self.stages
+        made = {id(kernel): Card(kernel, stitched, body, source, sum(kernel is k for k in stages.kernels))
+                for kernel, stitched, body, source in
+                zip(stages.kernels, stages.stitches, stages.bodies, stages.sources, strict=True)}
+        return tuple(made.values())
+
+    @cached_property
+    def memory(self) -> MemoryPlan:
+        """Where values lie between launches."""
+        return MemoryPlan(self.stages)
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
@@ -108,12 +86,29 @@ class Explanation:
         """The line where float32 becomes float64, or an empty string."""
         return widened(self.stages.program.graph)
 
-    def machine_code(self, number: int) -> str:
-        """For a pipeline, what ``Card.figures`` is for a kernel."""
-        if not self.machines:
-            return ""
-        source, machine = self.stages.flows[number].source, self.machines[number]
-        return _figures(source.registers, machine, offline.broken_pipeline(source, machine))
+    @property
+    def svg(self) -> str:
+        """The overview as a picture: one box for each kernel or library call."""
+        return pages.overview(self.name, self.stages)
+
+    @property
+    def html(self) -> str:
+        """A complete page, to be written to a file."""
+        return pages.page(f"{self.name}: {self.stages.plan.strategy}", [self.body])
+
+    def _repr_html_(self) -> str:
+        return pages.fragment(self.body)
+
+    @property
+    def body(self) -> str:
+        """The pictures of all stages, the roofline of a GPU's plan, then the text."""
+        stages, below = self.stages, ""
+        if stages.device.kind == "gpu" and stages.plan.patterns:
+            row = row_of(stages.plan.strategy, stages)
+            found = Comparison(self.name, "", stages.device, (row,), 0.0, {}, {row.strategy: stages.graph})
+            below = pages.captioned("Below the roof", "Under the slope a program waits for memory, under the flat part for "
+                                    "arithmetic. The dot is what the cost model says of this plan.", roofline(found))
+        return pages.content(self.name, stages, below, str(self))
 
     def why(self, a: int, b: int) -> str:
         """Whether two nodes share a kernel, and what decided that.
@@ -142,8 +137,7 @@ class Explanation:
                f"# after simplify: {count(len(graph), 'node')}", str(graph), "", str(plan)]
         out += ["", f"# {self.widened}"] * bool(self.widened)
         for card in self.cards:
-            launched = f"  # launched {len(card.patterns)} times" if len(card.patterns) > 1 else ""
-            own = next(iter(card.sources.values()))
+            launched = f"  # launched {card.launches} times" if card.launches > 1 else ""
             same = card.body.origin == tuple(range(len(graph)))
             own_ids = "the whole program, with its ids" if same else f"a program of its own, with ids of its own\n{card.body}\n"
             out += ["", f"# kernel {card.kernel.name}: {own_ids}", str(card.stitched)]
@@ -152,15 +146,14 @@ class Explanation:
             for name, lines in card.changes:
                 out += ["", f"# after {name}", *lines]
             out += ["", str(card.kernel) + launched,
-                    "", f"# after emit, for {own.target}", own.text.rstrip()]
-            out += ["", f"# {card.figures}"] * bool(card.figures)
-        for number, flow in enumerate(self.stages.flows):
-            out += ["", str(flow), *["", f"# {self.machine_code(number)}"] * bool(self.machines)]
-        counted = "; launches and library calls are counted from 0" * bool(self.residents)
-        out += ["", f"# memory: {count(self.workspace, 'byte')} of workspace{counted}"]
+                    "", f"# after emit, for {card.source.target}", card.source.text.rstrip()]
+        for flow in self.stages.flows:
+            out += ["", str(flow)]
+        counted = "; launches and library calls are counted from 0" * bool(self.memory.residents)
+        out += ["", f"# memory: {count(self.memory.workspace, 'byte')} of workspace{counted}"]
         out += [f"  {flow.source.name}: {count(flow.own_bytes, 'byte')} of its own, all the time: " +
                 ", ".join(f"{name} {nbytes}" for name, nbytes in flow.own) for flow in self.stages.flows]
-        for r in self.residents:
+        for r in self.memory.residents:
             first, last = r.life.first, r.life.last
             launches = f"launches {first} to {last}" if last > first else f"launch {first}"
             out.append(f"  {r.label}: {count(r.life.nbytes, 'byte')} at {r.offset}, {launches}")

@@ -155,15 +155,6 @@ def history(kernel: Kernel) -> tuple[Kernel, ...]:
     return tuple(kernel_of(plan, kernel.passes[:k]) for k in range(len(kernel.passes) + 1))
 
 
-def as_on(kernel: Kernel, device: Device) -> tuple[str, ...]:
-    """The passes that a kernel has on another device.
-
-    If it has the default passes of its own device: the default passes of the other one. Otherwise
-    the same passes.
-    """
-    return DEFAULTS[device.kind] if kernel.passes == DEFAULTS[kernel.device.kind] else kernel.passes
-
-
 def default_kernel(plan: StitchPlan) -> Kernel:
     """The plan's kernel after the default passes of its device."""
     return kernel_of(plan, DEFAULTS[plan.device.kind])
