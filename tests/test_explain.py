@@ -20,7 +20,7 @@ import minisitch as ms
 from minisitch.errors import MinisitchError, PlanError
 from minisitch.explain import picture
 from minisitch.explain.compare import HEADINGS, Comparison, error_of, interleaved, sample
-from minisitch.explain.demo import gpt, make_batch, make_weights, story
+from minisitch.explain.demo import gpt, make_batch, make_weights
 from minisitch.explain.page import page
 from minisitch.fuse import STRATEGIES, count, fuse
 from minisitch.graph import TensorType
@@ -202,9 +202,6 @@ def compared():
 
 def test_one_record_a_strategy(compared):
     assert {r.strategy for r in compared.rows} == set(STRATEGIES) and compared.rows[0].strategy == "none"
-    record = compared.records()[0]
-    assert list(record) == ["strategy", "kernels", "library_calls", "bytes_read", "bytes_written", "block_barriers",
-                            "grid_barriers", "modelled_us", "measured_us", "max_error", "over_optimum"]
     none, astitch = compared["none"], compared["astitch"]
     assert (astitch.kernels, astitch.library_calls, none.library_calls) == (1, 2, 2) and none.kernels > astitch.kernels
     assert astitch.bytes_read < none.bytes_read and astitch.modelled_us < none.modelled_us
@@ -217,34 +214,11 @@ def test_the_table_is_aligned(compared):
     assert ET.fromstring("<d>" + compared._repr_html_() + "</d>") is not None
 
 
-def test_wins_say_what_was_replaced(compared):
-    (win,) = compared.wins("astitch", "none")
-    assert win.others == compared["none"].kernels and win.nbytes < win.other_nbytes
-    assert f"1 kernel instead of {win.others}" in str(win)
-    assert compared.wins("none", "none") == ()
-
-
-def test_kernels_of_different_graphs_replace_nothing():
-    """A batched product that fs18-dot takes apart gives all operations behind it other ids."""
-    def chain(x, y):
-        z = x @ y
-        for _ in range(4):
-            z = np.tanh(np.exp(z))
-        return z
-
-    names = ("none", "xla", "fs18-dot")
-    found = ms.compare(chain, "f32[4,4,4]", "f32[4,4,4]", target="python", strategies=names)
-    assert found["fs18-dot"].library_calls == 0 and len(found.wins("xla", "none")) == 1
-    assert found.wins("fs18-dot", "none") == found.wins("none", "fs18-dot") == ()
-    same = ms.compare(chain, "f32[4,4]", "f32[4,4]", target="python", strategies=names)
-    assert len(same.wins("fs18-dot", "none")) == 1, "there it took nothing apart"
-
-
 def test_measured_times_and_machine_code():
     found = ms.compare(softmax, "f32[32,16]", target="cpu", strategies=("astitch",), seconds=0.05)
     assert isinstance(found, Comparison) and found["astitch"].measured_us > 0 and found.numpy_us > 0
     assert found["astitch"].max_error < 1e-6 and "NumPy itself" in str(found)
-    assert 0 < found.kernel_us("astitch")
+    assert 0 < found.kernel_us["astitch"]
 
 
 def test_a_comparison_on_a_busy_machine_says_so():
@@ -261,16 +235,6 @@ def test_a_comparison_on_a_busy_machine_says_so():
     assert "busy" not in note(90e3, 430e3, library_calls=0), "kernels alone may differ as they like"
 
 
-def test_the_demo_tells_no_times_of_a_busy_machine():
-    """Kernels and calls said the opposite of each other, under a note that a neighbour keeps the machine busy."""
-    found = ms.compare(lambda x, w: np.tanh(np.exp(x @ w)), *["f32[16,16]"] * 2, target="cpu", strategies=("none", "auto"), seconds=0.05)
-    for other_us, told in ((20.0, True), (430e3, False)):
-        rows = tuple(replace(r, measured_us=10.0 if r.strategy == "auto" else other_us) for r in found.rows)
-        ((headline, (win,)),) = story(replace(found, rows=rows), "auto")
-        assert headline.startswith("auto against none: 1 kernel instead of 2")
-        assert ("times as fast" in headline) == (" us instead of" in str(win)) == told
-
-
 def test_comparing_leaves_the_arguments_alone():
     def step(x):
         x += 1
@@ -285,7 +249,7 @@ def test_a_strategys_error_costs_no_other_its_row(monkeypatch):
     """A plan that loses an operation is refused by the verifier: its row is missing, and the table says why."""
     monkeypatch.setitem(STRATEGIES, "forgetful", lambda graph, device: replace(fuse(graph, "none", device), patterns=()))
     found = ms.compare(softmax, "f32[4,8]", target="reference", strategies=("forgetful", "none"))
-    assert [r.strategy for r in found.rows] == ["none"] == list(found.parts)
+    assert [r.strategy for r in found.rows] == ["none"] == list(found.graphs)
     assert "No row for forgetful: PlanError: " in str(found) and "No row for forgetful" in found._repr_html_()
     with pytest.raises(PlanError):
         ms.compare(softmax, "f32[4,8]", target="reference", strategies=("forgetful",))
@@ -310,7 +274,7 @@ def test_the_reference_compares_every_strategy_for_any_device(device):
                      strategies=("xla", "astitch"), passes=())
     same = ms.compare(attention, **attended, target="reference", device=device, strategies=("xla", "astitch"), passes=())
     assert [replace(r, max_error=0.0) for r in same.rows] == [replace(r, max_error=0.0) for r in ran.rows]
-    assert same.parts == ran.parts
+    assert same.graphs == ran.graphs
 
 
 def test_samples_fill_a_nest():

@@ -96,7 +96,7 @@ def fill(page: Path, text: str) -> None:
 
 def noise(found: ms.Comparison) -> tuple[bool, float]:
     """What makes one run worse than another: a disturbance that shows, then NumPy's time."""
-    return any(found.kernel_us(row.strategy) > row.measured_us for row in found.rows), found.numpy_us
+    return any(found.kernel_us[row.strategy] > row.measured_us for row in found.rows), found.numpy_us
 
 
 def main(runs: int, seconds: float) -> None:

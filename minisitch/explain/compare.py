@@ -14,7 +14,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, TypeVar
 
@@ -23,9 +23,8 @@ import numpy as np
 from ..device import Device
 from ..errors import KernelError, MinisitchError, PlanError
 from ..errors.progress import now, shown
-from ..fuse import FREE, STRATEGIES, Body, count
+from ..fuse import FREE, STRATEGIES
 from ..graph import Graph, TensorType
-from ..kernel.ir import Kernel
 from ..reference import evaluate
 from ..runtime import Executable, Passes, Stages, assemble, choose_device, lower_program, read_types, settings
 from ..runtime.assemble import refuse_other_machine
@@ -67,41 +66,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class ComparedPart:
-    """One kernel launch of a strategy: its graph nodes, bytes, time, and why it is one kernel."""
-
-    name: str
-    nodes: frozenset[int]
-    nbytes: int
-    measured_us: float
-    why: str
-
-
-@dataclass(frozen=True)
-class Win:
-    """One kernel of the winner, and the other strategy's kernels that do the same work."""
-
-    name: str
-    others: int
-    nbytes: int
-    other_nbytes: int
-    measured_us: float
-    other_us: float
-    why: str
-
-    def __str__(self) -> str:
-        timed = f", {duration(self.measured_us)} instead of {duration(self.other_us)}" if self.other_us else ""
-        return (f"{self.name}: 1 kernel instead of {self.others}, {size(self.nbytes)} instead of "
-                f"{size(self.other_nbytes)} through memory{timed}")
-
-
-@dataclass(frozen=True)
 class Comparison:
     """The strategies side by side. Prints as a table.
 
-    ``numpy_us`` is the time of the program as NumPy runs it. ``parts`` holds the kernels of each
-    strategy, and ``graphs`` the graph that they belong to, since a strategy may rewrite it.
-    ``remark`` says which rows are missing and why.
+    ``numpy_us`` is the time of the program as NumPy runs it. ``kernel_us`` holds the measured time in
+    kernels for each strategy, without library calls and pipelines, and ``graphs`` the graph that it
+    planned, since a strategy may rewrite it. ``remark`` says which rows are missing and why.
     """
 
     name: str
@@ -109,7 +79,7 @@ class Comparison:
     device: Device
     rows: tuple[Row, ...]
     numpy_us: float
-    parts: dict[str, tuple[ComparedPart, ...]]
+    kernel_us: dict[str, float]
     graphs: dict[str, Graph]
     remark: str = ""
 
@@ -142,7 +112,7 @@ class Comparison:
     def unrest(self) -> str:
         """A warning if equal library calls took twice as long, and a millisecond longer, under one strategy as another."""
         usual = statistics.mode(r.library_calls for r in self.rows)
-        taken = [r.measured_us - self.kernel_us(r.strategy) for r in self.rows if r.library_calls == usual > 0 < r.measured_us]
+        taken = [r.measured_us - self.kernel_us[r.strategy] for r in self.rows if r.library_calls == usual > 0 < r.measured_us]
         if not taken or max(taken) <= max(2 * min(taken), 1000):
             return ""
         return (f" The same library calls took {duration(max(0.0, min(taken)))} to {duration(max(taken))}: "
@@ -157,47 +127,6 @@ class Comparison:
     def _repr_html_(self) -> str:
         headings, *rows = self._table()
         return f"{html_table(headings, rows, 'minisitch-compare')}<p>{escape(self.note)}</p>"
-
-    def kernel_us(self, strategy: str) -> float:
-        """Measured microseconds in kernels, without library calls and pipelines."""
-        return sum(part.measured_us for part in self.parts[strategy])
-
-    def records(self) -> list[dict[str, Any]]:
-        """The rows as dictionaries, for a data frame or JSON."""
-        return [asdict(r) for r in self.rows]
-
-    def wins(self, winner: str, other: str, most: int = 3) -> tuple[Win, ...]:
-        """The kernels of ``winner`` that save most time over the kernels of ``other``.
-
-        Empty if both planned different graphs, because ids then mean different operations.
-        """
-        if self.graphs[winner] != self.graphs[other]:
-            return ()
-        found = []
-        for part in self.parts[winner]:
-            same = [p for p in self.parts[other] if p.nodes and len(p.nodes & part.nodes) * 2 > len(p.nodes)]
-            if len(same) > 1 or (same and same[0].nodes <= part.nodes and same[0].nbytes > part.nbytes):
-                found.append(Win(part.name, len(same), part.nbytes, sum(p.nbytes for p in same), part.measured_us,
-                                 sum(p.measured_us for p in same), part.why))
-        saved = {w: (w.other_us - w.measured_us, w.other_nbytes - w.nbytes) for w in found}
-        return tuple(sorted((w for w in found if saved[w] > (0, 0)), key=saved.__getitem__, reverse=True)[:most])
-
-
-def _reason(graph: Graph, kernel: Kernel, body: Body, nodes: frozenset[int]) -> str:
-    """Which values stay inside the kernel between its loops, and why they can."""
-    decisions = body.decisions_in_whole(kernel.decisions)
-    for scheme in ("regional", "global", "keep"):
-        chosen = [d for d in decisions if d.verdict == scheme and d.why]
-        if chosen:
-            values = ", ".join(f"%{i} {graph[i].op}" for d in chosen for i in d.at)
-            barriers = f", {count(kernel.block_barriers, 'block barrier')}" if kernel.block_barriers else ""
-            whose = "" if len({d.why for d in chosen}) == 1 else " (the first of these)"
-            return f"{scheme} {values}: {chosen[0].why}{whose}{barriers}"
-    if (loops := sum(len(segment.phases) for segment in kernel.segments)) > 1:
-        return f"{count(loops, 'loop')} side by side in one launch"
-    if len(body.outputs) > 1:
-        return f"one pass over memory writes {len(body.outputs)} results"
-    return f"{count(len(nodes), 'operation')} in one loop, and their values never leave the registers"
 
 
 def widened(graph: Graph) -> str:
@@ -299,9 +228,10 @@ def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | N
     best_us = next((r.modelled_us for r in rows if r.strategy == "optimum"), 0.0)
     rows = tuple(replace(r, over_optimum=r.modelled_us / best_us) for r in rows) if best_us else rows
     each = seconds / 2 / len(errors)
-    parts = {name: _parts(lowered[name], launch_times(ready[name], leaves, each) if measured else []) for name in errors}
+    kernels_us = {name: sum(map(statistics.median, launch_times(ready[name], leaves, each))) if measured else 0.0
+                  for name in errors}
     graphs = {name: lowered[name].graph for name in errors}
-    return Comparison(getattr(fn, "__name__", "program"), target, machine, rows, times[""], parts, graphs, remark)
+    return Comparison(getattr(fn, "__name__", "program"), target, machine, rows, times[""], kernels_us, graphs, remark)
 
 
 def _add_optimum(lowered: dict[str, Stages], program: Program, target: str, device: Device, passes: str | Sequence[str]) -> str:
@@ -423,18 +353,6 @@ def row_of(name: str, stages: Stages, measured_us: float = 0.0, error: float = 0
                sum(t.written for t in traffic),
                sum(k.block_barriers for k in stages.kernels) + sum(f.source.text.count("cuda.syncthreads()") for f in stages.flows),
                sum(k.grid_barriers for k in stages.kernels) + len(stages.flows), modelled, measured_us, error)
-
-
-def _parts(stages: Stages, measured: Sequence[Sequence[float]]) -> tuple[ComparedPart, ...]:
-    """Each kernel launch, with its own time if the launches were measured."""
-    graph, plan = stages.graph, stages.plan
-    times = measured or [[0.0]] * len(plan.kernels)
-    found = []
-    for pattern, body, kernel, us in zip(plan.kernels, stages.bodies, stages.kernels, times, strict=True):
-        nodes = frozenset(m for m in pattern.members if graph[m].kind in ("map", "reduce") or m in pattern.outputs)
-        why = _reason(graph, kernel, body, nodes)
-        found.append(ComparedPart(kernel.name, nodes, cost.traffic(kernel).total, float(np.median(us)), why))
-    return tuple(found)
 
 
 def launch_times(run: Executable, leaves: Sequence[Any], seconds: float, fewest: int = 1) -> list[list[float]]:

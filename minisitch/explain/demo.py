@@ -1,6 +1,6 @@
 """The demo: a GPT-style transformer block in plain NumPy, over the bytes of a text file.
 
-In:  a text file. Out: a table of all strategies, what won and why, and a page.
+In:  a text file. Out: a table of all strategies, and a page that says why.
 
 The program below is plain NumPy. It runs without ``minisitch``, which traces it unchanged. The
 model has one block, since more would be equal and compile once, and no training.
@@ -11,8 +11,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
-from html import escape
 from pathlib import Path
 from typing import TextIO
 
@@ -20,12 +18,9 @@ import numpy as np
 
 from ..errors import MinisitchError
 from ..errors.progress import working
-from ..fuse import count
 from . import Comparison, Report, compare, explain
-from .compare import Win, duration
 from .page import page
 
-BASELINES = ("none", "xla")
 SEQUENCE, BATCH, HIDDEN, HEADS, VOCABULARY = 256, 4, 256, 4, 256
 
 Weights = dict[str, np.ndarray]
@@ -134,46 +129,19 @@ def demo(path: str | None = None, report: str | None = None, target: str = "cpu"
     with working("demo"):
         found = compare(gpt, tokens, targets, weights, target=target, strategies=strategies)
     print(found, end="\n\n", file=out)
-    # ``auto`` is told about even if another is faster, so that all runs tell the same.
+    # ``auto`` is explained even if another is faster, so that all runs tell the same.
     best = min(found.rows, key=lambda row: (row.strategy != "auto", row.modelled_us)).strategy
-    told = story(found, best)
-    for headline, wins in told:
-        print(headline, *(f"  {win}\n      {win.why}" for win in wins), sep="\n", file=out)
-    written = write_report(found, told, explain(gpt, tokens, targets, weights, strategy=best, target=target), report)
-    print(f"\nThe whole story, kernel by kernel: {written}\n({time.perf_counter() - began:.1f} s)", file=out)
+    written = write_report(found, explain(gpt, tokens, targets, weights, strategy=best, target=target), report)
+    print(f"The whole story of {best}, kernel by kernel: {written}\n({time.perf_counter() - began:.1f} s)", file=out)
     return written
 
 
-def story(found: Comparison, best: str) -> list[tuple[str, tuple[Win, ...]]]:
-    """What a strategy gained over the baselines: for each a headline, and the best kernels.
-
-    Without times if something disturbed the measurement: they would say the opposite at the next
-    run.
-    """
-    told, mine = [], found[best]
-    for row in found.rows:
-        if row.strategy != best and row.strategy in BASELINES:
-            headline = f"{best} against {row.strategy}: {count(mine.kernels, 'kernel')} instead of {row.kernels}"
-            wins = found.wins(best, row.strategy)
-            if found.unrest:
-                wins = tuple(replace(win, other_us=0.0) for win in wins)
-            elif mine.measured_us:
-                headline += (f", {duration(found.kernel_us(best))} instead of {duration(found.kernel_us(row.strategy))} in "
-                             f"kernels, {row.measured_us / mine.measured_us:.2f} times as fast in all")
-            told.append((headline, wins))
-    return told
-
-
-def write_report(found: Comparison, told: list[tuple[str, tuple[Win, ...]]], best: Report, path: str | None) -> Path:
-    """Write the table, the story and the report as one page."""
+def write_report(found: Comparison, best: Report, path: str | None) -> Path:
+    """Write the table and the report as one page."""
     target = Path(path or "minisitch-demo.html").absolute()
-    parts = ["<h1>minisitch: one program, every strategy</h1>", f'<div class="scroll">{found._repr_html_()}</div>']
-    for headline, wins in told:
-        lines = "".join(f"<li>{escape(str(win))}<br><small>{escape(win.why)}</small></li>" for win in wins)
-        parts.append(f"<h3>{escape(headline)}</h3><ul>{lines}</ul>")
-    parts.append(best.body)
+    table = f'<h1>minisitch: one program, every strategy</h1><div class="scroll">{found._repr_html_()}</div>'
     try:
-        target.write_text(page("minisitch demo", parts), encoding="utf-8")
+        target.write_text(page("minisitch demo", [table, best.body]), encoding="utf-8")
     except OSError as problem:
         raise MinisitchError(f"cannot write the page: {problem}; choose another place with --report PATH") from None
     return target
