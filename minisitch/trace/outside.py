@@ -137,6 +137,7 @@ class Outside:
         # id -> the value, kept alive so that the id stays its own, and its name
         self.met: dict[int, tuple[Any, str]] = {}
         self.executed: dict[CodeType, None] = {}  # the code that has run
+        self._quiet: dict[int, CodeType] = {}  # that of it which asks for nothing, by its id
         # set by ``shim``, which copies functions and knows the stand-ins of library values
         self.rebinder: Any = None
         self._holders: defaultdict[int, list[int]] = defaultdict(list)
@@ -243,8 +244,10 @@ class Outside:
     def _watch(self, frame: types.FrameType, event: str, called: Any) -> None:
         """Record what code runs. Refuse what asks for the time, for random numbers, for files ..."""
         if event == "call":
-            self.executed[frame.f_code] = None
             called, asks = frame.f_code, frame.f_back
+            if id(called) in self._quiet:  # a hash of code takes long, and most runs again and again
+                return
+            self.executed[called] = None
         elif event != "c_call":
             return
         else:
@@ -252,6 +255,8 @@ class Outside:
         if called is random.Random.seed.__code__ and frame.f_locals.get("a") is not None:
             return
         found = self._asks(called, frame)
+        if event == "call" and not found:
+            self._quiet[id(called)] = called
         while found and asks is not None and not user_file(asks.f_code.co_filename):
             name = asks.f_globals.get("__name__", "")
             stand_in = event == "call" and name.startswith(TRACER)  # of a function of NumPy
