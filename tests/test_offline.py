@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from golden import FOLDER
+from machine_promises import broken
 from programs import softmax, standardised
 
 import minisitch as ms
@@ -112,10 +113,10 @@ def test_each_broken_promise_is_said():
     assert kernel.grid_barriers == 2
     kept = offline.Assembled(kernel.name, "sm_90", kernel.registers, 0, kernel.shared_bytes, text.count("cuda.syncthreads()"),
                              text.count("cuda.syncwarp()"), 2, 0, 0, (), "", "")
-    assert not offline.broken(source, kept)
+    assert not broken(source, kept)
     for figures, why in (({"spill_bytes": 8}, "spilled"), ({"registers": 255}, "255 registers a thread"), ({"doubles": 1}, "1 float64"),
                          ({"shared_bytes": 0}, "0 B of shared"), ({"block_barriers": 0}, "0 block barriers"),
                          ({"warp_barriers": 3}, "3 warp barriers"), ({"grid_barriers": 1}, "1 grid barriers"),
                          ({"unordered": 1}, "read-only path")):
-        found = offline.broken(source, replace(kept, **figures))
+        found = broken(source, replace(kept, **figures))
         assert len(found) == 1 and why in found[0]

@@ -10,6 +10,7 @@ import pytest
 from cuda_help import product_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from machine_promises import REDUCE_IN_DOUBLE, broken
 from programs import softmax, standardised
 from stitch_help import traced
 from test_emit import all_maps
@@ -20,7 +21,7 @@ from minisitch.device import DEVICES
 from minisitch.lower import lower_program
 from minisitch.ops import OPS
 from minisitch.runtime.cuda import compile as cuda_compile
-from minisitch.runtime.cuda.offline import ARCHITECTURES, REDUCE_IN_DOUBLE, assemble, broken, missing, read_back
+from minisitch.runtime.cuda.offline import ARCHITECTURES, assemble, missing, read_back
 from minisitch.stitch.merge import Merging
 from minisitch.strategies.kitsune.product import Matrix, Product, Tile
 from minisitch.testing import graphs

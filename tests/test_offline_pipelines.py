@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from machine_promises import assemble_pipeline, broken_pipeline
 from stitch_help import traced
 from test_cuda_pipeline import gradient, layernorm, mlp
 
 from minisitch.device import DEVICES
 from minisitch.runtime.cuda import compile as cuda_compile
-from minisitch.runtime.cuda.offline import ARCHITECTURES, assemble_pipeline, broken_pipeline, missing
+from minisitch.runtime.cuda.offline import ARCHITECTURES, missing
 from minisitch.simplify import simplify
 from minisitch.strategies.kitsune.emit import emit_pipeline
 from minisitch.strategies.kitsune.pipeline import design
