@@ -39,7 +39,7 @@ from .runtime import TARGETS, choose_device, parse_type
 from .runtime.doctor import BROKEN, examine, report
 from .runtime.this_machine import device_file
 
-WHERE = "FILE.py:FUNCTION, or FILE.py that defines make(preset)"
+WHERE = "FILE.py:FUNCTION"
 
 
 class UsageError(MinisitchError):
@@ -109,7 +109,6 @@ def _parser() -> tuple[argparse.ArgumentParser, Iterable[str]]:
     program.add_argument("program", help=WHERE)
     program.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE",
                          help="x=f32[128,768] (random numbers), x=array.npy, or a Python value: axis=-1")
-    program.add_argument("--preset", default="", help="which of make's programs, where no FUNCTION is named")
     machine.add_argument("--target", default="auto", choices=("auto", *TARGETS))
     machine.add_argument("--device", help=f"the machine to plan for: cpu, {', '.join(DEVICES)} (default: the target's)")
     registered = f"{', '.join(STRATEGIES)}, or what FILE.py registers"
@@ -226,7 +225,7 @@ def _program(options: argparse.Namespace) -> tuple[Callable[..., Any], tuple, di
         if strategy not in STRATEGIES:
             raise UsageError(f"unknown strategy {strategy!r}{near(strategy, STRATEGIES)}; take one of {', '.join(STRATEGIES)}")
     if not colon:
-        return *_made(module, options), {}
+        raise UsageError(f"{path} names no function; write {WHERE}")
     fn = getattr(module, name, None)
     if not callable(fn):
         known = [n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__]
@@ -235,12 +234,17 @@ def _program(options: argparse.Namespace) -> tuple[Callable[..., Any], tuple, di
     kwargs = dict(given)
     if len(kwargs) < len(given):
         raise UsageError(f"--arg gives an argument twice: {', '.join(name for name, _ in given)}")
-    args = _check_arguments(fn, name, kwargs)
+    try:
+        signature = inspect.signature(fn)
+    except ValueError:
+        raise UsageError(f"{name} does not say its arguments; write a function around it") from None
+    args = [kwargs.pop(p.name) for p in signature.parameters.values() if p.kind is p.POSITIONAL_ONLY and p.name in kwargs]
     try:
         # By position if possible, because an argument may be called target.
-        bound = inspect.signature(fn).bind(*args, **kwargs)
-    except TypeError as problem:  # *args have no names
-        raise UsageError(f"cannot call {name}: {problem}; write a function of named arguments around it") from None
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as problem:
+        raise UsageError(f"cannot call {name}{signature}: {problem}; write --arg NAME=f32[128,768] for each argument without a "
+                         "default, or a function of named arguments around it") from None
     return fn, bound.args, bound.kwargs
 
 
@@ -271,30 +275,6 @@ def _load(path: Path) -> Any:
     return module
 
 
-def _made(module: Any, options: argparse.Namespace) -> tuple[Callable[..., Any], tuple]:
-    """The function and the arguments that a model file's ``make(preset)`` returns."""
-    make, presets = getattr(module, "make", None), getattr(module, "PRESETS", {})
-    if not callable(make):
-        raise UsageError(f"{options.program} does not define make(preset); write {WHERE}")
-    if not isinstance(presets, list | tuple | dict | set):
-        raise UsageError(f"PRESETS of {options.program} is {presets!r}; write a list or dict of names")
-    preset = options.preset or next(iter(presets), "")
-    if presets and preset not in presets:
-        raise UsageError(f"no preset {preset!r}{near(preset, map(str, presets))}; take one of {', '.join(map(str, presets))}")
-    try:
-        inspect.signature(make).bind(preset)
-    except (TypeError, ValueError):
-        raise UsageError(f"make of {options.program} takes no preset; write def make(preset):") from None
-    made = make(preset)
-    if not (isinstance(made, tuple | list) and len(made) == 2 and callable(made[0]) and isinstance(made[1], tuple | list)):
-        raise UsageError(f"make of {options.program} returns {_kinds(made)}; write return function, (argument, ...)")
-    return made[0], tuple(made[1])
-
-
-def _kinds(made: object) -> str:
-    return f"({', '.join(type(each).__name__ for each in made)})" if isinstance(made, tuple) else type(made).__name__
-
-
 def _argument(word: str, seed: int) -> tuple[str, Any]:
     """``x=f32[4,8]``, ``x=data.npy`` or ``x=3`` as a name and a value."""
     name, equals, value = word.partition("=")
@@ -315,27 +295,6 @@ def _argument(word: str, seed: int) -> tuple[str, Any]:
         raise UsageError(str(problem)) from None
     except (MemoryError, ValueError, OverflowError) as problem:
         raise UsageError(f"cannot make {value}: {problem}; take a smaller shape") from None
-
-
-def _check_arguments(fn: Callable[..., Any], name: str, kwargs: dict[str, Any]) -> tuple:
-    """Take positional-only arguments out of ``kwargs``, and return them.
-
-    Raises UsageError for missing and unknown arguments.
-    """
-    try:
-        parameters = inspect.signature(fn).parameters.values()
-    except ValueError:
-        raise UsageError(f"{name} does not say its arguments; write a function around it") from None
-    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    unknown = [k for k in kwargs if k not in [p.name for p in parameters] and not takes_all]
-    if unknown:
-        known = [p.name for p in parameters]
-        raise UsageError(f"{name} has no argument {unknown[0]!r}{near(unknown[0], known)}; it has {', '.join(known) or 'none'}")
-    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-    missing = [n for n in needed if n not in kwargs]
-    if missing:
-        raise UsageError(f"{name} needs the argument {missing[0]!r}; add --arg {missing[0]}=f32[128,768]")
-    return tuple(kwargs.pop(p.name) for p in parameters if p.kind is p.POSITIONAL_ONLY and p.name in kwargs)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import minisitch as ms
-from minisitch.__main__ import main
 from minisitch.fuse import STRATEGIES
 from minisitch.reference import evaluate
 from minisitch.testing.judge import judge
@@ -222,12 +221,6 @@ def test_a_workload_under_its_strategies_is_what_the_stepper_computes(name, stra
     got = flatten(ms.jit(function, strategy=strategy, target="step")(*arguments))[0]
     verdicts = judge(program.graph, [*flatten(arguments)[0], *program.captured], got)
     assert verdicts and all(v.ok for v in verdicts), [v.why for v in verdicts]
-
-
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_the_command_line_runs_a_workload(name, capsys):
-    assert main(["compare", str(MODELS / f"{name}.py"), "--preset", "small", "--target", "python", "--strategy", "xla"]) == 0
-    assert "\nxla  " in capsys.readouterr().out
 
 
 def test_the_papers_figures_have_the_means_that_it_states():

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch.__main__ import main
 from minisitch.fuse import FREE
 from minisitch.graph import TensorType
 from minisitch.simplify import simplify
@@ -63,13 +62,6 @@ def test_a_workload_is_what_the_stepper_computes(name, strategy):
     got = flatten(ms.jit(function, strategy=strategy, target="step")(*arguments))[0]
     verdicts = judge(program.graph, inputs, [*got, *flatten(arguments[2])[0][:2 * ("llama" in name)]])
     assert verdicts and all(v.ok for v in verdicts), [v.why for v in verdicts]
-
-
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_the_command_line_runs_a_workload(name, capsys):
-    path = ROOT / "benchmarks" / "models" / f"{name}.py"
-    assert main(["compare", str(path), "--preset", "small", "--target", "python", "--strategy", "xla"]) == 0
-    assert "\nxla  " in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------- operators
