@@ -177,6 +177,51 @@ def test_fences_of_a_block_order_what_atomics_in_shared_memory_tell():
         assert outcomes(LOCK_IN_SHARED_MEMORY.replace(left_out, "    " + left_out.split()[-1]), 2, 8, range(5)) == {"race"}
 
 
+HAND_OVER = """
+def k(flag, parts, c):
+    if cuda.grid(1) == 0:
+        parts[0] = 7
+        cuda.threadfence_block()
+        cuda.atomic.exch(flag, 0, 1)
+    if cuda.grid(1) == 1:
+        while cuda.atomic.add(flag, 0, 0) == 0:
+            pass
+        cuda.threadfence_block()
+        c[0] = parts[0]
+"""
+
+
+def test_a_fence_of_a_block_hands_over_through_a_global_flag_within_the_block_alone():
+    """CUDA's memory model: two fences are in order if the scope of each includes the other's thread."""
+    assert outcomes(HAND_OVER, 1, 2) == {7}
+    with pytest.raises(KernelBug, match=r"threadfence_block\(\) orders memory for the threads of one block: write cuda.threadfence\(\)"):
+        step(HAND_OVER, {name: np.zeros(8, np.int32) for name in ("flag", "parts", "c")}, 2, 1, inputs=["flag"])
+    for one, other in (("threadfence_block", "threadfence"), ("threadfence", "threadfence_block")):
+        first, second = HAND_OVER.split("if cuda.grid(1) == 1")
+        mixed = "if cuda.grid(1) == 1".join([first.replace("threadfence_block", one), second.replace("threadfence_block", other)])
+        assert outcomes(mixed, 1, 2) == {7} and outcomes(mixed, 2) == {"race"}
+    assert outcomes(HAND_OVER.replace("threadfence_block", "threadfence"), 2) == {7}
+
+
+@pytest.mark.parametrize(("release", "acquire"), [("add_release(flag, 0, 1)", "load_acquire(flag, 0)"),
+                                                  ("cuda.threadfence_block(); cuda.atomic.exch(flag, 0, 1)", "load_acquire(flag, 0)"),
+                                                  ("add_release(flag, 0, 1)", "cuda.atomic.add(flag, 0, 0)")])
+def test_fences_of_a_block_meet_release_and_acquire(release, acquire):
+    source = f"""
+def k(flag, parts, c):
+    if cuda.grid(1) == 0:
+        parts[0] = 7
+        {release}
+    if cuda.grid(1) == 1:
+        while {acquire} == 0:
+            pass
+        cuda.threadfence_block()
+        c[0] = parts[0]
+"""
+    assert outcomes(source, 1, 2) == {7}
+    assert outcomes(source, 2) == ({7} if "add_release" in release and "load_acquire" in acquire else {"race"})
+
+
 def test_two_that_raise_flags_may_both_see_the_other():
     assert outcomes(FLAGS, 2) == {0, 1}
 
@@ -206,6 +251,24 @@ def k(y):
     assert (y == want).all()
 
 
+@pytest.mark.parametrize(("loop", "threads"), [("for i in range(10000):\n        v = i", 256),
+                                               ("while v < 10000:\n        v += 1", 60)])
+def test_work_is_not_taken_for_a_loop_without_end(loop, threads):
+    """10,000 rounds of each thread, under the limits that a launch has by itself."""
+    y = np.zeros(threads, np.int32)
+    step(f"def k(y):\n    v = 0\n    {loop}\n    y[cuda.grid(1)] = v", [y], 1, threads)
+    assert len({*y.tolist()}) == 1
+
+
+def test_the_rounds_of_a_block_that_has_ended_do_not_count():
+    step("def k(y):\n    for i in range(900):\n        y[cuda.grid(1)] = i", [np.zeros(100, np.int32)], 100, 1, rounds=1000)
+
+
+def test_a_store_that_changes_nothing_keeps_no_loop_going():
+    bug = refused("def k(y):\n    i = 0\n    while i < 8:\n        y[i] = 3\n        i = i % 4")
+    assert (bug.rule, bug.line) == ("deadlock", 3)
+
+
 def test_who_counts_while_waiting_is_waited_for():
     source = """
 def k(flag, c):
@@ -227,7 +290,7 @@ def k(flag, c):
     ("i = 0\n    while True:\n        i += 1", "endless"), ("v = forever(3)", "endless"),
     ("while True:\n        cuda.syncthreads()", "endless"), ("while cuda.atomic.add(y, 0, 0) == 0:\n        pass", "deadlock"),
     ("i = 0\n    while cuda.atomic.add(y, 0, 0) == 0:\n        i = (i + 1) % 100", "deadlock"),
-    ("while True:\n        pass", "deadlock"), ("while cuda.atomic.cas(y, 0, 1, 2) != 1:\n        cuda.atomic.exch(y, 1, 0)", "deadlock"),
+    ("while True:\n        pass", "endless"), ("while y.size > 0:\n        y[0] += 1", "endless"), ("while cuda.atomic.cas(y, 0, 1, 2) != 1:\n        cuda.atomic.exch(y, 1, 0)", "deadlock"),
 ])
 def test_what_never_ends_is_refused_with_its_line(body, rule):
     bug = refused(f"def forever(v):\n    while True:\n        v += 1\ndef k(y):\n    {body}", rounds=20_000)

@@ -20,7 +20,7 @@ under some seeds. The rules:
     out-of-bounds      an index outside the array, negative, or no integer
     one-wave           a grid barrier and more blocks than are resident at once
     deadlock           threads go round while loops and nothing changes
-    endless            the launch takes more rounds of loops than it may
+    endless            a loop that nothing in it ends, or more rounds of loops than a launch may take
     memory-limit       more shared or local memory than a device has
     unwritten-output   a cell of an array in ``outputs`` that no thread writes
     float64-literal    a float literal that would make Numba compute in float64
@@ -83,9 +83,10 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
     L2: their bytes are counted apart. ``record`` is a list that gets a ``FilmEvent`` for each access
     and meeting, also before a refusal.
 
-    The limits: ``rounds`` of all loops of all threads together (by default half a million, 1,000
-    for each thread, and 20 for each cell of the arguments), bytes of ``shared`` memory of a block,
-    and ``threads`` of a block.
+    The limits: ``rounds`` of the loops of all threads until the next block ends, bytes of
+    ``shared`` memory of a block, and ``threads`` of a block. By default there are half a million
+    rounds, 20,000 for each of 512 threads, 1,000 for each further thread, and 20 for each cell of
+    the arguments.
 
     Raises KernelBug if the kernel breaks a rule, LaunchError for a launch that cannot be made, and
     MinisitchError for arguments of another kind.
@@ -120,7 +121,8 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
     in_flight = wave or (blocks if program.waits_for("grid.sync", "while") else IN_FLIGHT)  # those may wait for each other
     cells = sum(np.size(value) for value in values.values())
     with np.errstate(all="ignore"):
-        rounds = rounds or 500_000 + 1_000 * blocks * prod(size) + 20 * cells
+        all_threads = blocks * prod(size)
+        rounds = rounds or 500_000 + 1_000 * all_threads + 19_000 * min(512, all_threads) + 20 * cells
         traffic = Machine(program, arguments, now, int(seed), in_flight, rounds, shared).run()
     for each, value in zip(program.parameters, arguments, strict=True):
         if each in written and isinstance(value, Memory):

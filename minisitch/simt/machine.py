@@ -127,11 +127,11 @@ class Cuda:
 
     def threadfence(self) -> None:
         """Waits for no thread. See ``memory`` for what it orders."""
-        self.machine.now.trace.fence("global", "shared")
+        self.machine.now.trace.fence("grid", "block")
 
     def threadfence_block(self) -> None:
-        """Orders what atomics in shared memory tell, see ``memory``."""
-        self.machine.now.trace.fence("shared")
+        """Orders memory for the threads of the block, see ``memory``."""
+        self.machine.now.trace.fence("block")
 
     def shared_array(self, site: int, name: str, shape: int | tuple[int, ...], dtype: Any, alignment: int = 0) -> Memory:
         """The shared array of a site: one for all threads of the block, as on the device.
@@ -221,6 +221,7 @@ class Machine:
         site = block.threads[0].stop[0]
         if site == EXIT:
             self.running.remove(block)
+            self.program.rounds.left = self.rounds
             self.tally.block([thread.counts for thread in block.threads], block.epoch)
         elif self.verbs[site] == "grid.sync":
             block.at_grid_barrier = True
@@ -401,11 +402,13 @@ class Machine:
                 line = trace.tb_lineno
             trace = trace.tb_next
         rule, what = "exception", in_plain_words(error)
-        if isinstance(error, Endless):
-            line, times = max(self.program.rounds.passed.items(), key=lambda each: each[1])
-            rule, what = "endless", (
-                f"still running after {self.rounds:,} rounds of loops, all threads together; line {line} "
-                f"was passed {times:,} times. Does its loop end? If it only takes long, give a larger rounds=")
+        if isinstance(error, Endless) and error.args:
+            names = " and ".join(error.args[0]) or "its condition"
+            rule, what = "endless", f"nothing in this loop changes {names}, so it never ends"
+        elif isinstance(error, Endless):
+            rule, (line, times) = "endless", max(self.program.rounds.passed.items(), key=lambda each: each[1])
+            what = (f"still running after {self.rounds:,} rounds of loops, all threads together; line {line} "
+                    f"was passed {times:,} times. Does its loop end? If it only takes long, give a larger rounds=")
         elif isinstance(error, Widened):
             name, first, dtype = error.args
             rule, what = "mixed-dtype", (

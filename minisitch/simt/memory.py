@@ -11,7 +11,7 @@ consistency, other scopes than the GPU's and, for atomics in shared memory, the 
     cuda.threadfence() ... cuda.atomic.add(c, i, 1) of one thread: releases what is before the fence
     load_acquire(c, i)                              acquires
     cuda.atomic.add(c, i, 0) ... cuda.threadfence() of one thread: acquires, for what is after it
-    cuda.threadfence_block() does both in the same way, if ``c`` is in shared memory
+    cuda.threadfence_block() does both in the same way, but only among the threads of one block
 
 Two accesses of one cell race when at least one writes, not both are atomic, and neither *happens
 before* the other. ``ordered`` is that relation. With barriers alone it does not depend on the order
@@ -113,7 +113,7 @@ class Trace(dict[tuple["Memory", int], tuple[LastAccess, list[int]]]):
     """What one thread did since its last barrier: (array, site) -> the access, and its cells.
 
     ``fenced`` is what it knew at its last fence. ``pending`` is what it will know at its next one.
-    Both are kept for atomics in global and in shared memory.
+    Both are kept for fences of the grid and for those of a block.
     """
 
     __slots__ = ("fenced", "pending", "stamp")
@@ -151,11 +151,11 @@ class Trace(dict[tuple["Memory", int], tuple[LastAccess, list[int]]]):
         self.renew(replace(s, moment=s.moment + 1))
         return join(s.known, {s.block: Past(s.block_epoch, moments)})
 
-    def fence(self, *spaces: str) -> None:
+    def fence(self, *scopes: str) -> None:
         """Acquire what earlier atomics have read, and let later ones release everything before."""
-        for space in spaces:
-            self.acquire(self.pending.get(space, NOTHING))
-        self.fenced |= dict.fromkeys(spaces, self.release())
+        for scope in scopes:
+            self.acquire(self.pending.get(scope, NOTHING))
+        self.fenced |= dict.fromkeys(scopes, self.release())
 
 
 Sizes = tuple[int, int, int]  # of a grid in blocks, or of a block in threads: along x, y and z
@@ -226,7 +226,8 @@ class Memory:
         self.writes: dict[int, LastAccess] = {}  # cell -> its last plain write
         self.reads: dict[int, list[LastAccess]] = {}  # cell -> the reads since
         self.atomics: dict[int, list[LastAccess]] = {}  # cell -> the atomic operations since
-        self.clocks: dict[int, Knowledge] = {}  # cell -> what was released there
+        # cell -> what was released there for a block, and under -1 for the grid
+        self.clocks: dict[int, dict[int, Knowledge]] = {}
         # in this grid epoch, for the traffic
         self.touched: dict[str, set[int]] = {"load": set(), "store": set()}
         self.settled: set[int] = set()  # cells written in earlier epochs
@@ -310,8 +311,9 @@ class Memory:
             self.require_order(site, cell, self.atomics.pop(cell, None))
             self.clocks.pop(cell, None)
         self.writes[cell] = access
-        self.now.progress += 1
+        old = self.data[cell]
         self.data[cell] = self.convert(value) if self.wraps else value
+        self.now.progress += int(write is None or old != self.data[cell])
 
     def atomic(self, site: int, index: Any, operation: str, *operands: Any, turn: None = None) -> Any:
         """``cuda.atomic.<operation>(x, index, *operands)``: the old value.
@@ -320,22 +322,27 @@ class Memory:
         else.
         """
         cell = self.atomic_cell(site, index, reads=operation != "exch")
-        trace, clock = self.now.trace, self.clocks.get(cell, NOTHING)
-        trace.pending[self.space] = join(trace.pending.get(self.space, NOTHING), clock)
-        if self.space in trace.fenced:
-            self.clocks[cell] = join(clock, trace.fenced[self.space])
+        trace, clocks = self.now.trace, self.clocks.setdefault(cell, {})
+        for scope, block in (("grid", -1), ("block", trace.stamp.block)):
+            clock = clocks.get(block, NOTHING)
+            trace.pending[scope] = join(trace.pending.get(scope, NOTHING), clock)
+            clocks[block] = join(clock, trace.fenced.get(scope, NOTHING))
         return self.change(cell, operation, *operands)
 
     def load_acquire(self, site: int, index: Any, turn: None = None) -> Any:
         """``load_acquire(x, index)``: the value. Now the thread knows what its writers released."""
         cell = self.atomic_cell(site, index)
-        self.now.trace.acquire(self.clocks.get(cell, NOTHING))
+        trace, clocks = self.now.trace, self.clocks.get(cell, {})
+        for block in (-1, trace.stamp.block):
+            trace.acquire(clocks.get(block, NOTHING))
         return self.convert(self.data[cell])
 
     def add_release(self, site: int, index: Any, value: Any, turn: None = None) -> None:
         """``add_release(x, index, value)``: releases what the thread knows."""
         cell = self.atomic_cell(site, index)
-        self.clocks[cell] = join(self.clocks.get(cell, NOTHING), self.now.trace.release())
+        clocks, released = self.clocks.setdefault(cell, {}), self.now.trace.release()
+        for block in (-1, self.now.trace.stamp.block):
+            clocks[block] = join(clocks.get(block, NOTHING), released)
         self.change(cell, "add", value)
 
     def change(self, cell: int, operation: str, *operands: Any) -> Any:
@@ -437,9 +444,12 @@ class Memory:
         first, second = self.program.sites[old], self.program.sites[site]
         who = self.now.who(before), self.now.who(now)
         queues = ", and no release and acquire," * self.program.has_queues
+        advice = _advice(before, now, first, second)
+        if before.block != now.block and any("threadfence_block" in line for line in self.program.lines):
+            advice = ". cuda.threadfence_block() orders memory for the threads of one block: write cuda.threadfence()"
         return self.program.bug(
             "race", f"{self.show(cell)}: {ACCESS[first.verb]} by {who[0]} and {ACCESS[second.verb]} by "
-            f"{who[1]}, and no barrier{queues} orders the two{_advice(before, now, first, second)}",
+            f"{who[1]}, and no barrier{queues} orders the two{advice}",
             (old, who[0]), (site, who[1]))
 
     def bug(self, rule: str, what: str, site: int) -> Exception:

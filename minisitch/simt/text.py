@@ -393,6 +393,7 @@ class _Rewriter(_Numbers):
 
     def visit_While(self, node: ast.While) -> ast.While:
         """Other threads may run in each round of a loop, since it may wait for one of them."""
+        never_ends = _never_ends(node)
         names = {name.id: None for name in ast.walk(node.test) if isinstance(name, ast.Name) and self.assigned[name.id]}
         again = _located(ast.Expr(self.wait(node, "while")), node)
         around, self.waiting = self.waiting, len(self.sites) - 1
@@ -402,8 +403,16 @@ class _Rewriter(_Numbers):
         test, node.test = node.test, ast.Constant(True)
         self.count(node)
         node.test = test
-        node.body.insert(0, again)
+        node.body.insert(0, _located(ast.Expr(_call("_forever", *map(ast.Constant, names))), node) if never_ends else again)
         return node
+
+
+def _never_ends(loop: ast.While) -> bool:
+    """Whether the loop, once entered, goes round for ever: its condition reads no memory, and nothing in it is assigned."""
+    inside = [node for statement in loop.body for node in ast.walk(statement)]
+    assigned = {node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return not (any(isinstance(node, ast.Break | ast.Return) for node in inside)
+                or any(isinstance(node, ast.Subscript | ast.Call) or dotted(node) in assigned for node in ast.walk(loop.test)))
 
 
 def _is_integer(node: ast.expr) -> bool:

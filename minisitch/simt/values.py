@@ -125,7 +125,12 @@ def returns_nothing() -> None:
 
 
 class Endless(Exception):
-    """The launch has taken all rounds that it may."""
+    """All rounds are taken. With ``args``: a loop whose condition reads these names, and nothing in it changes them."""
+
+
+def forever(*names: str) -> None:
+    """Begins a loop that nothing in it ends."""
+    raise Endless(names)
 
 
 class Widened(Exception):
@@ -156,9 +161,9 @@ class Rounds:
 
 
 # All that kernel text can call without a module's name, apart from ``math.DEVICE_FUNCTIONS``.
-BUILTINS = {"_number": number, "_float64": np.float64, "_kept": kept, "_nothing": returns_nothing, "float": np.float64,
+BUILTINS = {"_number": number, "_float64": np.float64, "_kept": kept, "_nothing": returns_nothing, "_forever": forever,
             **{f"_{kind.__name__}": function for kind, function in OPERATORS.items()},
-            "__builtins__": {}, "range": range, "min": min, "max": max, "abs": abs, "int": int, "bool": bool}
+            "__builtins__": {}, "float": np.float64, "range": range, "min": min, "max": max, "abs": abs, "int": int, "bool": bool}
 
 
 def given(value: Any) -> Any:
