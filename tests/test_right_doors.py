@@ -29,6 +29,9 @@ WORDS = {
     "a target that is NumPy": (lambda: ms.explain(f, X, target="numpy"), ms.DeviceError, "(is 'reference' meant?)"),
     "a device": (lambda: ms.lower(f, X, device="H-100"), ms.DeviceError, "(is 'h100' meant?)"),
     "a pass": (lambda: ms.lower(f, X, passes="vectorise"), ms.MinisitchError, "(is 'vectorize' meant?)"),
+    "a pass for a kind of device": (lambda: ms.kernel_pass("mine", "GPU"), ms.MinisitchError, "kind 'GPU' (is 'gpu' meant?); take"),
+    "a pass for a target": (lambda: ms.kernel_pass("mine", "cuda"), ms.MinisitchError, "no device is of the kind 'cuda'"),
+    "a pass with an empty name": (lambda: ms.kernel_pass(""), ms.MinisitchError, "write @kernel_pass('mine')"),
     "a number of passes": (lambda: ms.jit(f, passes=3)(X), ms.MinisitchError, 'passes is 3: write "default"'),
     "a stage": (lambda: ms.lower(f, X, stop_after="stich"), ms.MinisitchError, "(is 'stitch' meant?)"),
     "exact as text": (lambda: ms.jit(f, exact="no")(X), ms.MinisitchError, "exact is 'no': write exact=True or exact=False"),
@@ -87,3 +90,12 @@ def test_parameters_may_be_called_self_and_fn():
     assert ms.jit(mixed, target="reference")(self=X, fn=X).tolist() == (X * 3).tolist()
     assert ms.jit(mixed).compile(self=X, fn=X) is not None
     assert len(ms.lower(mixed, self=X, fn=X, stop_after="fuse").kernels) == 1
+
+
+def test_a_jitted_function_may_call_itself():
+    """What it keeps for its calls is no value from outside: it changes at each compilation."""
+    @ms.jit(target="python")
+    def halves(x, rounds=3):
+        return x if rounds == 0 else halves(x / 2, rounds - 1)
+
+    assert np.array_equal(halves(X), X / 8) and np.array_equal(halves(X, 1), X / 2) and np.array_equal(halves(X[:2]), X[:2] / 8)

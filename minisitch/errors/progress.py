@@ -121,10 +121,5 @@ def _terminal() -> bool:
     return False
 
 
-def _after_fork() -> None:
-    """Forget the shown call in a child process, which has no thread to erase the line."""
-    _shown.clear()
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_shown.clear)  # the child has no thread to erase the line

@@ -71,8 +71,10 @@ def plan_pass(name: str) -> Callable[[AnyPass], AnyPass]:
 
 def _registering(what: str, name: str, kind: str = "") -> Callable[[AnyPass], AnyPass]:
     """The decorator that makes a function the rewrite of ``what`` in the pass ``name``."""
-    if not isinstance(name, str):
+    if not isinstance(name, str) or not name:
         raise MinisitchError(f"a pass is registered under a name; write @{what}_pass('mine')")
+    if not isinstance(kind, str) or kind not in ("", *DEFAULTS):
+        raise MinisitchError(f"no device is of the kind {kind!r}{near(kind, DEFAULTS)}; take \"cpu\", \"gpu\", or none for both")
 
     def register(function: AnyPass) -> AnyPass:
         ours = any(name in names for names in DEFAULTS.values())

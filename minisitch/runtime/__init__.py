@@ -185,6 +185,9 @@ if hasattr(os, "register_at_fork"):
 class Jitted:
     """A NumPy function that is compiled for each combination of shapes, dtypes and constants."""
 
+    # Not in __dict__, which a program that calls this function reads again at each call.
+    __slots__ = ("__dict__", "__weakref__", "_ints", "_numbers", "_ready", "_varied")
+
     def __init__(self, fn: Callable[..., Any], options: Options) -> None:
         self.__name__ = self.__qualname__ = type(fn).__name__  # for a callable without a name
         functools.update_wrapper(self, fn)

@@ -133,28 +133,22 @@ class Cuda:
         """Orders memory for the threads of the block, see ``memory``."""
         self.machine.now.trace.fence("block")
 
-    def shared_array(self, site: int, name: str, shape: int | tuple[int, ...], dtype: Any, alignment: int = 0) -> Memory:
-        """The shared array of a site: one for all threads of the block, as on the device.
+    def array(self, site: int, name: str, space: str, shape: int | tuple[int, ...], dtype: Any, alignment: int = 0) -> Memory:
+        """A local array of the thread, or the shared array of a site: one for all threads of the block.
 
         It is aligned for every access.
         """
-        if site not in self.block.shared:
-            room = self.machine.shared_bytes - sum(array.data.nbytes for array in self.block.shared.values())
-            self.block.shared[site] = self.array(site, name, shape, dtype, "shared", room)
-        return self.block.shared[site]
-
-    def local_array(self, site: int, name: str, shape: int | tuple[int, ...], dtype: Any) -> Memory:
-        return self.array(site, name, shape, dtype, "local", LOCAL_BYTES)
-
-    def array(self, site: int, name: str, shape: int | tuple[int, ...], dtype: Any, space: str, room: int) -> Memory:
-        """A new array, if it fits."""
-        now, program, made = self.machine.now, self.machine.program, dtype_of(dtype)
-        size = made.itemsize * math.prod(shape if isinstance(shape, tuple) else (shape,))
-        if size > room:
-            owner = "block" if space == "shared" else "thread"
-            raise program.bug("memory-limit", f"{name} takes {size:,} bytes of {space} memory, and the {owner} has {room:,} left",
-                              (site, now.who(now.trace.stamp)))
-        return (Memory if now.film is None else Recorded)(name, np.zeros(shape, made), space, now, program)
+        now, program, known = self.machine.now, self.machine.program, self.block.shared if space == "shared" else {}
+        if site not in known:
+            owner, most = ("block", self.machine.shared_bytes) if space == "shared" else ("thread", LOCAL_BYTES)
+            room = most - sum(array.data.nbytes for array in known.values())
+            made = dtype_of(dtype)
+            size = made.itemsize * math.prod(shape if isinstance(shape, tuple) else (shape,))
+            if size > room:
+                raise program.bug("memory-limit", f"{name} takes {size:,} bytes of {space} memory, and the {owner} has "
+                                  f"{room:,} left", (site, now.who(now.trace.stamp)))
+            known[site] = (Memory if now.film is None else Recorded)(name, np.zeros(shape, made), space, now, program)
+        return known[site]
 
 
 class Machine:

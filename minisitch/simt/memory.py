@@ -250,33 +250,24 @@ class Memory:
         cells.append(cell)
         self.overwrite(access, site, cell, value)
 
-    def load_wide(self, site: int, index: Any, count: int) -> list[Any]:
-        """``x[index : index + count]``, one access."""
+    def load_wide(self, site: int, index: Any, count: int, held: Memory, near: int, at: Any) -> None:
+        """``held[at : at + count] = x[index : index + count]``, one access of ``x``."""
         first = self.aligned(site, index, count)
         access, cells = self.now.trace[self, site]
         cells.append(first)
         if self.watched:
             for cell in range(first, first + count):
                 self.see(access, site, cell)
-        values = self.data[first:first + count]
-        return [self.convert(value) for value in values] if self.wraps else list(values)
+        for k, value in enumerate(self.data[first:first + count]):
+            held.store(near, at + k, self.convert(value) if self.wraps else value)
 
-    def store_wide(self, site: int, index: Any, values: list[Any]) -> None:
-        """``x[index : index + count] = values``, one access."""
-        first = self.aligned(site, index, len(values))
+    def store_wide(self, site: int, index: Any, count: int, held: Memory, near: int, at: Any) -> None:
+        """``x[index : index + count] = held[at : at + count]``, one access of ``x``."""
+        first = self.aligned(site, index, count)
         access, cells = self.now.trace[self, site]
         cells.append(first)
-        for cell, value in enumerate(values, first):
-            self.overwrite(access, site, cell, value)
-
-    def put(self, site: int, at: Any, values: list[Any]) -> None:
-        """Store the values of a wide load into registers."""
-        for k, value in enumerate(values):
-            self.store(site, at + k, value)
-
-    def take(self, site: int, at: Any, count: int) -> list[Any]:
-        """The values of a wide store, from registers."""
-        return [self.load(site, at + k) for k in range(count)]
+        for k in range(count):
+            self.overwrite(access, site, first + k, held.load(near, at + k))
 
     def see(self, access: LastAccess, site: int, cell: int) -> None:
         """Refuse a read of a cell that is not written, or not surely written yet.

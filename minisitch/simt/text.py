@@ -9,9 +9,9 @@ The rewriting, line by line. The numbers are *sites*: indices into ``KernelProgr
     y[i] = x[i + 1]                           _0 = x.load(3, i + 1); y.store(4, i, _0)
     cuda.atomic.add(h, b, 1)                  h.atomic(5, b, 'add', 1, turn=(yield (5,)))
     add_release(c, 0, 1)                      c.add_release(5, 0, 1, turn=(yield (5,)))
-    s = cuda.shared.array(8, np.float32)      s = cuda.shared_array(6, 's', 8, np.float32)
-    load_wide(v, 0, x, i, 4)                  v.put(7, 0, x.load_wide(8, i, 4))
-    store_wide(y, i, v, 0, 4)                 y.store_wide(9, i, v.take(10, 0, 4))
+    s = cuda.shared.array(8, np.float32)      s = cuda.array(6, 's', 'shared', 8, np.float32)
+    load_wide(v, 0, x, i, 4)                  x.load_wide(7, i, 4, v, 8, 0)
+    store_wide(y, i, v, 0, 4)                 y.store_wide(9, i, 4, v, 10, 0)
     while q[0] == 0: ...                      while q.load(7, 0) == 0: yield (8,); rounds(LINE); ...
     v = a * b + 0.5                           v = number(number(a * b) + float64(0.5))
 
@@ -308,16 +308,10 @@ class _Rewriter(_Numbers):
     def wide(self, node: ast.Call, verb: str, *arguments: ast.expr) -> ast.Call:
         """Several elements between an array and registers: one access of the array."""
         first, index, second, other, count = arguments
-        columns = count.value  # type: ignore[attr-defined]
         array, place, held, at = (second, other, first, index) if verb == "load_wide" else (first, index, second, other)
-        memory, registers = (ast.Attribute(array, verb, ast.Load()),
-                             ast.Attribute(held, "put" if verb == "load_wide" else "take", ast.Load()))
-        way = verb.removesuffix("_wide")
-        far = [self.site(node, way, dotted(array), columns), place]
-        near = [self.site(node, "store" if way == "load" else "load", dotted(held)), at]
-        if way == "load":
-            return _located(ast.Call(registers, [*near, ast.Call(memory, [*far, count], [])], []), node)
-        return _located(ast.Call(memory, [*far, ast.Call(registers, [*near, count], [])], []), node)
+        way, back = ("load", "store") if verb == "load_wide" else ("store", "load")
+        far, near = self.site(node, way, dotted(array), count.value), self.site(node, back, dotted(held))  # type: ignore[attr-defined]
+        return _located(ast.Call(ast.Attribute(array, verb, ast.Load()), [far, place, count, held, near, at], []), node)
 
     def is_array(self, node: ast.AST) -> bool:
         return (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id not in self.constants)
@@ -350,9 +344,8 @@ class _Rewriter(_Numbers):
         node.value = self.visit(node.value)
         made, target = node.value, node.targets[0]
         if isinstance(made, ast.Call) and isinstance(target, ast.Name) and dotted(made.func) in ARRAY_MAKERS:
-            maker = ARRAY_MAKERS[dotted(made.func)]
-            made.func = _located(ast.Attribute(ast.Name("cuda", ast.Load()), maker, ast.Load()), node)
-            made.args[:0] = [self.site(node, "array"), ast.Constant(target.id)]
+            made.args[:0] = [self.site(node, "array"), ast.Constant(target.id), ast.Constant(ARRAY_MAKERS[dotted(made.func)])]
+            made.func = _located(ast.Attribute(ast.Name("cuda", ast.Load()), "array", ast.Load()), node)
         if isinstance(made, ast.Tuple) and isinstance(target, ast.Tuple):
             made.elts = [self.keep_dtype(each, value) for each, value in zip(target.elts, made.elts, strict=True)]
         else:
