@@ -249,9 +249,10 @@ def _program(options: argparse.Namespace) -> tuple[Callable[..., Any], tuple, di
 
 
 def names(value: str | list[str] | None) -> list[str]:
-    """The names in a repeatable option, which may also hold commas."""
-    words = [value] if isinstance(value, str) else value or []
-    return [name.strip() for word in words for name in word.split(",") if name.strip()]
+    """The name in an option, or the names in a repeatable one, which may also hold commas."""
+    if isinstance(value, str):
+        return [value]
+    return [name.strip() for word in value or () for name in word.split(",") if name.strip()]
 
 
 def _load(path: Path) -> Any:

@@ -7,11 +7,12 @@ Every strategy on every target must agree with ``evaluate``. ``testing.judge`` s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 
 import numpy as np
 
 from .errors import GraphError
+from .errors.arguments import takes
 from .graph import Graph, Node
 from .ops import OPS, kind_of
 from .trace.builder import constant_value, iota_value
@@ -37,6 +38,7 @@ def apply(node: Node, operands: Sequence[Array], *, float64: bool = False) -> Ar
     return np.asarray(OPS[node.op].numpy(*operands, **attrs))
 
 
+@takes(Graph, Sized, form="evaluate(graph, [x, y])")
 def evaluate(graph: Graph, inputs: Sequence[Array], *, float64: bool = False) -> list[Array]:
     """Run a graph node by node with NumPy.
 

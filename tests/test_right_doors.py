@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import functools
+import inspect
 import re
 import traceback
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 import minisitch as ms
+from minisitch import reference, runtime, simplify, testing
 from minisitch.passes.registry import PASSES
 
 X = np.arange(1.0, 5.0)
@@ -99,3 +102,28 @@ def test_a_jitted_function_may_call_itself():
         return x if rounds == 0 else halves(x / 2, rounds - 1)
 
     assert np.array_equal(halves(X), X / 8) and np.array_equal(halves(X, 1), X / 2) and np.array_equal(halves(X[:2]), X[:2] / 8)
+
+
+class Odd:
+    """A value of no kind that any function takes."""
+
+
+DOORS = [reference.evaluate, simplify.simplify, simplify.rewrites, runtime.assemble,
+         runtime.compile_graph, runtime.plan_memory, testing.judge, testing.check_graph, testing.random_graph, testing.random_inputs,
+         testing.snippet, testing.arrays_for]
+
+
+@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
+@pytest.mark.parametrize("value", [None, Odd(), 3, f, Odd])
+def test_another_kind_of_argument_is_refused_with_the_call_as_it_should_be(door, value):
+    needed = [p for p in inspect.signature(door).parameters.values() if p.default is p.empty and p.kind is not p.KEYWORD_ONLY]
+    with pytest.raises(ms.MinisitchError, match=rf"^{door.__name__} got {type(value).__name__}.*; write {door.__name__}\(") as caught:
+        door(*[value] * len(needed))
+    form = str(caught.value).partition("; write ")[2]
+    assert isinstance(ast.parse(form).body[0].value, ast.Call)
+
+
+@pytest.mark.parametrize("value", [None, Odd(), 3, f, X])
+def test_a_type_is_read_from_text_alone(value):
+    with pytest.raises(ms.TraceError, match="cannot read the type"):
+        runtime.parse_type(value)

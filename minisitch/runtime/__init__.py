@@ -36,6 +36,7 @@ import numpy as np
 
 from ..device import Device
 from ..errors import LoopWarning, MinisitchError, PlanError
+from ..errors.arguments import takes
 from ..errors.nearest import near
 from ..errors.progress import shown, working
 from ..fuse import STRATEGIES
@@ -165,6 +166,7 @@ class Sources(Printed):
         return "\n".join(f"# {made.name}, {made}\n{made.sass}" for made in self.assembled(architecture))
 
 
+@takes(Graph, form="compile_graph(graph)")
 def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu", device: str | Device | None = None,
                   exact: bool = True, passes: Passes = None) -> Executable:
     """Compile a graph that was built or parsed. ``.outputs(arrays)`` then gives a list of arrays.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..device import Device
 from ..errors import DeviceError
+from ..errors.arguments import takes
 from ..fuse import extract
 from ..lower import Stages
 from ..strategies.regions import runs_in_numpy
@@ -16,6 +17,7 @@ from .memory import MemoryPlan
 from .steps import CopyStep, KernelStep, Step, build_kernels, library_step, pipeline_step, program_step
 
 
+@takes(Stages, str, form="assemble(stages, \"cpu\")")
 def assemble(stages: Stages, target: str) -> Executable:
     """Lay out memory and make the steps. Raises DeviceError as ``refuse_other_machine`` does."""
     refuse_other_machine(stages.device, target)

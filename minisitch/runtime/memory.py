@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..errors.arguments import takes
 from ..fuse import pattern_inputs, read_in_place
 from ..graph import TensorType
 from ..lower import Stages
@@ -32,6 +33,7 @@ class Lifetime:
     last: int
 
 
+@takes(list | tuple, form="plan_memory([Lifetime(100, 0, 1), Lifetime(100, 1, 2)])")
 def plan_memory(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
     """An offset in bytes for each value, and the total size. Live values never overlap.
 

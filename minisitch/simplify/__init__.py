@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors.arguments import takes
 from ..graph import Graph, Node
 from ..ops import kind_of
 from ..reference import apply
@@ -41,6 +42,7 @@ class Rewrite:
     node: int
 
 
+@takes(Graph, form="simplify(minisitch.trace(f, (x,)).graph)")
 def simplify(graph: Graph) -> Graph:
     """The same program without superfluous nodes. Inputs stay even if nothing reads them.
 
@@ -58,6 +60,7 @@ def simplify(graph: Graph) -> Graph:
     return verify(graph)
 
 
+@takes(Graph, form="rewrites(minisitch.trace(f, (x,)).graph)")
 def rewrites(graph: Graph) -> tuple[Graph, tuple[Rewrite, ...]]:
     """The result of ``simplify`` in one round, and the rules that applied."""
     rewriter = Rewriter(graph)

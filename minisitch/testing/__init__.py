@@ -15,11 +15,12 @@ Only ``graphs`` and ``arrays_for`` need Hypothesis. They import it when they are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from typing import Any
 
 import numpy as np
 
+from ..errors.arguments import takes
 from ..graph import Graph
 from ..ops import kind_of
 from .choices import from_hypothesis, from_numpy
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 
+@takes(np.random.Generator, form="random_graph(np.random.default_rng(0))")
 def random_graph(rng: np.random.Generator, *, max_nodes: int = 16, dtypes: Sequence[str] = DTYPES, library: bool = True,
                  allow_empty: bool = True, max_elements: int = 4096) -> Graph:
     """A random well-typed program of about ``max_nodes`` nodes at most.
@@ -44,6 +46,7 @@ def random_graph(rng: np.random.Generator, *, max_nodes: int = 16, dtypes: Seque
     return Grower(from_numpy(rng), dtypes, allow_empty, max_elements).grow(max_nodes, library)
 
 
+@takes(Graph, np.random.Generator, form="random_inputs(graph, np.random.default_rng(0))")
 def random_inputs(graph: Graph, rng: np.random.Generator, *, special: bool = False) -> list[np.ndarray]:
     """One array per input: eighths within [-4, 4], integers within [-8, 8].
 
@@ -80,6 +83,7 @@ def graphs(*, max_nodes: int = 16, dtypes: Sequence[str] = DTYPES, library: bool
     return strategy()
 
 
+@takes(Graph, form="arrays_for(graph)")
 def arrays_for(graph: Graph, *, special: bool = False) -> Any:
     """A Hypothesis strategy for inputs of a graph. Shrinks to a small seed."""
     from hypothesis import strategies as st
@@ -88,6 +92,7 @@ def arrays_for(graph: Graph, *, special: bool = False) -> Any:
 
 
 # ---------------------------------------------------------------- checks that show the case
+@takes(Graph, Sized, Callable, form="check_graph(graph, inputs, run)")
 def check_graph(graph: Graph, inputs: Sequence[np.ndarray],
                 run: Callable[[Graph, Sequence[np.ndarray]], Sequence[np.ndarray]], *, seed: int | None = None) -> None:
     """Run ``run(graph, inputs)`` and compare every output by ``testing.judge``.
@@ -102,6 +107,7 @@ def check_graph(graph: Graph, inputs: Sequence[np.ndarray],
     raise AssertionError(f"{wrong}\n\n{graph}\n\nTo see it again:\n\n{snippet(graph, inputs, seed=seed)}")
 
 
+@takes(Graph, Sized, form="snippet(graph, inputs)")
 def snippet(graph: Graph, inputs: Sequence[np.ndarray], *, seed: int | None = None) -> str:
     """Python text that rebuilds a case: its graph, and its inputs from the seed or written out."""
     text = ["import numpy as np", "from minisitch.trace.parser import parse", f'graph = parse("""{graph}""")']

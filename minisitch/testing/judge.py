@@ -25,11 +25,12 @@ plus that bound. Programs of small integers have bound zero: there the judge dem
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors.arguments import takes
 from ..graph import Graph, Node
 from ..ops import EXACT, OPS, compute_dtype, kind_of
 from ..reference import Array, apply, evaluate, last_read, run
@@ -50,6 +51,7 @@ class Verdict:
     undecided: float = 0.0
 
 
+@takes(Graph, Sized, Sized, form="judge(graph, inputs, results)")
 def judge(graph: Graph, inputs: Sequence[Array], got: Sequence[Array]) -> tuple[Verdict, ...]:
     """One verdict an output: whether ``got`` means what the graph means.
 
