@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from pathlib import Path
@@ -59,6 +60,17 @@ def test_one_thing_is_no_plural():
             report = ms.explain(f, X, target=target)
             for text in (str(report), report.html, str(ms.compare(f, X, target="python", strategies=("none", "auto"), seconds=0.01))):
                 assert not one.findall(text), one.findall(text)
+
+
+def test_the_demo_tells_auto_against_none_and_xla(tmp_path):
+    out = io.StringIO()
+    page = demo.demo(None, str(tmp_path / "page.html"), "python", out, (1, 8, 16), ("none", "xla", "astitch", "auto"))
+    told = re.findall(r"^(\w+) against (\w+): (\d+) kernels? instead of (\d+), .* instead of .* through memory", out.getvalue(), re.M)
+    assert [each[:2] for each in told] == [("auto", "none"), ("auto", "xla")]
+    rows = {line.split()[0]: line.split()[1] for line in out.getvalue().splitlines() if line.startswith(("none ", "xla ", "auto "))
+            and " against " not in line}
+    assert all(rows["auto"] == mine and rows[other] == theirs for _, other, mine, theirs in told), "counted as in the table"
+    assert "counted at each of its launches" in out.getvalue() and "auto against xla: " in page.read_text()
 
 
 def test_the_measured_table_is_the_demos(monkeypatch):
