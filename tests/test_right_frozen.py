@@ -13,8 +13,10 @@ import datetime
 import decimal
 import enum
 import functools
+import gc
 import io
 import itertools
+import math
 import operator
 import os
 import queue
@@ -172,7 +174,39 @@ SEEN |= {  # what a call reads through something that is no object, list or dict
     "a module that the program imports": (lambda x: imported(x), lambda i: setattr(sys.modules["hunted_module"], "k", i)),
     "an attribute in a match": (lambda x: matched(x), lambda i: setattr(OUT.o, "k", i)),
 }
+SEEN |= {  # settings, and what a library has: each is back in place after the last call
+    "how arrays are printed": (
+        lambda x: x * len(str(np.linspace(0, 1, 4))), lambda i: np.set_printoptions(precision=[3, 8][i % 2])),
+    "how exactly decimals are divided": (lambda x: x * float(THIRD[0] / THIRD[1]), lambda i: setattr(decimal.getcontext(), "prec", [3, 28][i % 2])),
+    "how exactly new decimals are divided": (
+        lambda x: x * float(1 / decimal.Decimal(3)), lambda i: setattr(decimal.getcontext(), "prec", [3, 28][i % 2])),
+    "a function of NumPy": (lambda x: np.tanh(x), lambda i: setattr(np, "tanh", [np.exp, TANH][i % 2])),
+    "a function of NumPy, by one's own": (lambda x: np.tanh(x), lambda i: setattr(np, "tanh", [lambda x: x * OUT.w * i, TANH][i % 2])),
+    "a function of np.linalg": (
+        lambda x: x * np.linalg.norm(np.ones(3)), lambda i: setattr(np.linalg, "norm", [lambda x: 5.0, NORM][i % 2])),
+    "a number of NumPy": (lambda x: x * np.pi, lambda i: setattr(np, "pi", [3.0, PI][i % 2])),
+    "a function of math": (lambda x: x * math.sin(1.0), lambda i: setattr(math, "sin", [math.cos, SINE][i % 2])),
+    "a function of math, imported inside": (lambda x: by_math(x), lambda i: setattr(math, "sin", [math.cos, SINE][i % 2])),
+    "a builtin function": (lambda x: x * abs(-2.0), lambda i: setattr(builtins, "abs", [lambda k: 9.0, ABS][i % 2])),
+    "what another name of NumPy is": (
+        lambda x: xp.tanh(x), lambda i: globals().update(xp=[types.SimpleNamespace(tanh=np.exp), np][i % 2])),
+    "which of two arrays it is": (
+        lambda x: x * (2 if OUT.places[0] is OUT.places[1] else 3), lambda i: OUT.places.__setitem__(1, [OUT.w, OUT.rows][i % 2])),
+    "whether an array is among others": (
+        lambda x: x * (2 if any(each is OUT.w for each in OUT.places) else 3), lambda i: OUT.places.__setitem__(0, [OUT.w, OUT.rows][i % 2])),
+    "how many objects there are": (lambda x: x * len({OUT.o, OUT.one}), lambda i: setattr(OUT, "one", [OUT.o, OUT.d][i % 2])),
+    "the shape of an array in place": (lambda x: x * OUT.rows.sum(-1), lambda i: setattr(OUT.rows, "shape", [(4,), (4, 1)][i % 2])),
+    "the dtype of an array in place": (
+        lambda x: (OUT.rows + x).sum(), lambda i: OUT.__dict__.update(rows=OUT.rows.view([np.int64, np.float64][i % 2]))),
+}
 SCALED, PLUS = Base.scaled, lambda self, x: x + 5
+TANH, NORM, PI, SINE, ABS, THIRD = np.tanh, np.linalg.norm, np.pi, math.sin, abs, (decimal.Decimal(1), decimal.Decimal(3))
+xp = np
+
+
+def by_math(x):
+    import math
+    return x * math.sin(1.0)
 
 
 class Meta(type):
@@ -289,7 +323,7 @@ def new_world():
         many=[1.0] * 40, ordered={i: 1.0 for i in range(40)}, values=numbers.values(), c_double=ctypes.c_double(1.0), event=threading.Event(),
         c_array=(ctypes.c_double * 2)(1, 2), record=np.zeros(2, [("a", "f8")])[0], vectorized=np.vectorize(lambda k: k * OUT.factor),
         namespace=argparse.Namespace(rate=1.0), listed=listed, take=listed.__getitem__, ask=numbers.get, w=w, total=w.sum, few={o},
-        keyed={o: 1}, v=np.ones((1, 3)), like=Like(np.ones(4)))
+        keyed={o: 1}, v=np.ones((1, 3)), like=Like(np.ones(4)), rows=np.ones(4), places=[w, np.zeros(4)])
 
 
 @pytest.mark.parametrize("name", SEEN)
@@ -371,8 +405,69 @@ REFUSED = {
     "the hash of an object": (lambda x: x * (hash(LOG.o) % 7), r"hash\(\) of an object outside"),
     "how often a cache was asked": (lambda x: x * cached.cache_info().hits, "cached.cache_info.*Ask outside"),
     "a function in a ufunc": (lambda x: x * float(UFUNC(1.0)), r"<lambda>\(\), which the program calls through an object of a library"),
+    "a pointer": (lambda x: x * OUT.pointer[0], "a pointer that Python.*Pass it in"),
+    "a new size in place": (lambda x: (OUT.w.resize((2, 2)), x)[1], "ndarray.resize"),
+    "other bits of a new array": (lambda x: (np.ones(4).view(np.int64).__setitem__(0, 5), x)[1], "writes to an array"),
+    "a new name in NumPy": (lambda x: (setattr(np, "hunted", 1), x)[1], "numpy.hunted.*Set it outside"),
     "what a cached property makes of arrays": (lambda x: x * DOUBLING.doubled, "DOUBLING.doubled.*nothing there"),
 }
+
+
+# what shares its memory -> how a program writes to it
+WRITTEN = {
+    "plain": lambda x: OUT.plain.__setitem__(0, 7.0), "longer": lambda x: OUT.longer.append(7.0), "buffer": lambda x: OUT.buffer.pop(),
+    "view": lambda x: OUT.view.__setitem__(0, 7), "every_second": lambda x: OUT.every_second.__setitem__(1, 7.0),
+    "c_double": lambda x: setattr(OUT.c_double, "value", 7.0), "c_array": lambda x: ctypes.memset(OUT.c_array, 1, 8),
+    "structure": lambda x: setattr(OUT.structure, "k", 7.0), "record": lambda x: OUT.record.__setitem__("a", 7.0),
+    "memory": lambda x: np.frombuffer(OUT.memory).fill(7.0),
+}
+
+
+class Structure(ctypes.Structure):
+    _fields_ = [("k", ctypes.c_double), ("pointer", ctypes.POINTER(ctypes.c_double))]
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_write_to_memory_outside_is_refused_at_its_line_and_undone(name, is_read):
+    new_world()
+    OUT.longer, OUT.every_second, OUT.structure = array.array("d", [1, 2]), memoryview(array.array("d", range(6)))[::2], Structure(1.0)
+    OUT.memory, OUT.view, write = array.array("d", [1.0, 2.0]), memoryview(bytearray(8)), WRITTEN[name]
+
+    def program(x):
+        write(x)
+        return x * len(bytes(getattr(OUT, name))) if is_read else x
+
+    before = memoryview(getattr(OUT, name)).tobytes()
+    with pytest.raises(ms.TraceError, match=f"^{HERE}:\\d+: the program puts what it computed into OUT.{name}, .*Pass it in"):
+        ms.jit(program, target="reference")(X)
+    assert memoryview(getattr(OUT, name)).tobytes() == before
+
+
+def test_errors_that_numpy_would_raise_are_refused_at_the_call_that_asks_for_them():
+    jitted = ms.jit(lambda x: x / (x - 1), target="reference")
+    with np.errstate(all="warn"):
+        first = jitted(X)
+    for asked in ("raise", "print", "log"):
+        with np.errstate(under=asked), pytest.raises(ms.TraceError, match=rf"{HERE}:\d+: .*errstate\(under='{asked}'\).*all='warn'"):
+            jitted(X)
+        with np.errstate(all=asked), np.errstate(all="warn"):  # the remedy
+            np.testing.assert_array_equal(jitted(X), first)
+
+
+def test_what_the_program_has_read_may_die_after_the_call():
+    new_world()
+    there = weakref.ref(OUT.o)
+    jitted = ms.jit(lambda x: x * (2.0 if there() is None else there().k * there().v), target="reference")
+    OUT.o.v = np.ones(4)
+    gc.disable()
+    try:
+        jitted(X)
+        OUT.__dict__.clear()
+        assert there() is None
+    finally:
+        gc.enable()
+    assert jitted(X).tolist() == (X * 2).tolist()
 
 
 def raising(x):
@@ -389,6 +484,7 @@ def counting(x, counts=[]):  # noqa: B006
 def test_what_each_call_would_do_anew_is_refused_at_its_line(name, tmp_path):
     function, said = REFUSED[name]
     OUT.draw, OUT.pop, OUT.path = DRAW, LISTED.pop, tmp_path / "x.npy"
+    OUT.w, OUT.pointer = np.ones(4), ctypes.pointer(ctypes.c_double(1.0))
     np.save(OUT.path, X)
     before = np.geterr(), dict(os.environ), len(LISTED), counting.__defaults__
     with pytest.raises(ms.TraceError, match=f"(?s)^{HERE}:\\d+: .*{said}") as refused:

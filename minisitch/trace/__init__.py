@@ -29,7 +29,7 @@ from .array import TracedArray, fresh, lift
 from .masked import Masked
 from .numbers import Number
 from .outside import INSTEAD, OUTCOME, Outside
-from .reads import Reader, Stale, write_reader
+from .reads import Reader, Stale, raises, write_reader
 from .recorder import ACTIVE, Recorder, check_dtype, current, left_at, program_file, program_line, refuse
 from .refusals import refuse_other
 from .results import require_plain
@@ -166,6 +166,7 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     finally:
         ACTIVE.set(before)  # first: an interrupt may come between any two calls
         recorder.refused.clear()  # the errors hold the frames of the program
+    outside.forget()
     graph = recorder.builder.finish([*nodes, *(node for _, node in changed), *recorder.guards.values()])
     mutated = tuple((i, len(nodes) + place) for place, (i, _) in enumerate(changed))
     guards = tuple((len(nodes) + len(changed) + place, *error) for place, error in enumerate(recorder.guards))
@@ -178,6 +179,9 @@ def _run(fn: Callable, inputs: Tree, arrays: Sequence[TracedArray | Number], rec
 
     Returns its result, and its arguments as it left them.
     """
+    if asked := raises():
+        raise refuse(f"a call under np.errstate({asked}), or np.seterr", "kernels divide by zero in silence",
+                     "Call it under np.errstate(all='warn'), and check the result, as with np.isfinite(y).all()", recorder.begins)
     outside, called = recorder.outside, rebind(fn)
     positional, named = unflatten(with_statics(inputs, outside.seen), arrays)
     try:
@@ -189,7 +193,7 @@ def _run(fn: Callable, inputs: Tree, arrays: Sequence[TracedArray | Number], rec
         if found := undisturbed(outside.reopen):
             raise refuse(*found)
         recorder.require_unchanged()
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         if "read-only" in str(error) and (where := left_at(error)):
             raise refuse("the program writes to an array from outside", OUTCOME, INSTEAD, where) from error
         raise

@@ -386,7 +386,7 @@ class TracedArray(NDArrayOperatorsMixin):
         real = self.dtype.type if self.is_scalar else np.ndarray
         if not name.startswith("_") and hasattr(real, name):
             value = self.recorder.known(self.node, asks=True)
-            if value is not None:
+            if value is not None and name != "resize":  # which changes the array itself
                 return getattr(value, name)
             raise refuse(f"{real.__name__}.{name}", "a traced array has no memory of its own and no such method",
                          REMEDIES.get(name, "Use NumPy functions on the whole array"))

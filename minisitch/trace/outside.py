@@ -29,19 +29,10 @@ import sys
 import types
 import uuid
 import weakref
-import zlib
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextvars import ContextVar
-from types import (
-    BuiltinFunctionType,
-    CellType,
-    CodeType,
-    FunctionType,
-    MethodType,
-    ModuleType,
-    SimpleNamespace,
-)
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -50,7 +41,7 @@ from ..errors import TraceError
 from ..ops import SHORT
 from .array import OUTSIDE, OutsideStorage, TracedArray, strides_of
 from .parts import (
-    BUFFERS,
+    BYTES,
     CACHE,
     OWNED,
     SCALARS,
@@ -102,7 +93,8 @@ SILENT = {"sleep", "mktime", "strptime", "fspath", "intern", "exc_info", "exit",
 # modules that read files, but not for the program
 MACHINERY = ("importlib", "linecache", "tokenize", "warnings")
 TRACER = __name__.rpartition(".")[0]
-OURS = tuple(f"{__name__.partition('.')[0]}.{room}" for room in ("runtime", "explain", "lower", "strategies", "errors"))
+PACKAGE = __name__.partition(".")[0]
+OURS = tuple(f"{PACKAGE}.{room}" for room in ("runtime", "explain", "lower", "strategies", "errors"))
 CHANGES = set("append extend insert pop remove clear sort reverse update setdefault popitem add discard appendleft extendleft "
               "popleft rotate STORE_SUBSCR STORE_SLICE DELETE_SUBSCR".split())
 
@@ -147,7 +139,6 @@ class Outside:
         # what is seen if it changes, why not, what to write; its state; how to get and set that
         self._states: list[tuple[tuple[str, str, str], Any, Callable[[], Any], Callable[[Any], Any]]] = []
         self._locked: list[np.ndarray] = []
-        self._summed: list[tuple[str, np.ndarray, int]] = []
         self._watching = False
         # the caches that were asked, with arguments and results
         self.cached: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
@@ -200,7 +191,7 @@ class Outside:
         self._watch_states()
         for value, name in self.met.values():
             if isinstance(value, np.ndarray):
-                self._lock(value, name)
+                self._lock(value)
             self.keep(name, value)
         if sys.getprofile() is None:
             self._watching = True
@@ -223,7 +214,7 @@ class Outside:
                 known.append((name, functools.partial(getattr, bits, "state"), functools.partial(setattr, bits, "state")))
         self._states = [((f"random numbers from {name}", AGAIN, DRAWN), get(), get, give) for name, get, give in known]
 
-    def _lock(self, array: np.ndarray, name: str) -> None:
+    def _lock(self, array: np.ndarray) -> None:
         chain: list[np.ndarray] = []
         base: Any = array
         while isinstance(base, np.ndarray):
@@ -233,12 +224,10 @@ class Outside:
             can_be_reopened = base is None or not memoryview(base).readonly
         except TypeError:
             can_be_reopened = False
-        if can_be_reopened:
-            for each in filter(lambda each: each.flags.writeable, chain):
+        for each in chain if can_be_reopened else ():
+            if each.flags.writeable:
                 each.flags.writeable = False
                 self._locked.append(each)
-        elif array.flags.writeable:
-            self._summed.append((name, array, zlib.crc32(array.tobytes())))
 
     # ------------------------------------------------------------ while it runs
     def _watch(self, frame: types.FrameType, event: str, called: Any) -> None:
@@ -247,7 +236,8 @@ class Outside:
             called, asks = frame.f_code, frame.f_back
             if id(called) in self._quiet:  # a hash of code takes long, and most runs again and again
                 return
-            self.executed[called] = None
+            if called.co_filename != "<string>" or not str(frame.f_globals.get("__name__")).startswith(PACKAGE):
+                self.executed[called] = None  # not the methods of our own dataclasses
         elif event != "c_call":
             return
         else:
@@ -277,12 +267,12 @@ class Outside:
         if isinstance(owner, type):
             return next((ASKED[each] for base in owner.__mro__ if (each := getattr(base, called.__name__, None)).__hash__
                          and each in ASKED), None)
-        if id(owner) in self.met and not isinstance(owner, (*SCALARS, *OWNED, *LOCKS, *BUFFERS, type, ModuleType, weakref.ref)):
+        if id(owner) in self.met and not isinstance(owner, (*SCALARS, *OWNED, *LOCKS, type, ModuleType, weakref.ref)):
             changes = isinstance(owner, ContextVar) or type(owner).__hash__ is object.__hash__
             return (AGAIN, ASK, True) if changes and not is_users(type(owner)) else None
         if isinstance(owner, ModuleType) and owner.__name__ in TELLING and called.__name__ not in SILENT:
             return ASKED.get(called, (AGAIN, ASK, True))
-        return ASKED.get(called) if isinstance(called, BuiltinFunctionType) else None
+        return ASKED.get(called) if isinstance(called, types.BuiltinFunctionType) else None
 
     def watch(self) -> None:
         """Go on recording."""
@@ -367,7 +357,7 @@ class Outside:
         if isinstance(value, enum.Enum | type) or not is_users(kind) or hasattr(kind, "__del__"):
             return value
         try:
-            made = self._seen[key] = SimpleNamespace() if kind is SimpleNamespace else object.__new__(kind)
+            made = self._seen[key] = types.SimpleNamespace() if kind is types.SimpleNamespace else object.__new__(kind)
         except TypeError:  # a subclass of a class written in C
             return value
         slots = slots_of(kind)
@@ -382,9 +372,9 @@ class Outside:
         return made
 
     @property
-    def copies(self) -> Container[int]:
+    def copies(self) -> Set[int]:
         """The ids of the values that the program sees as copies."""
-        return self._seen
+        return self._seen.keys()
 
     def _is_namespace(self, kind: type) -> bool:
         """Whether a class only holds data, and has no objects."""
@@ -426,12 +416,12 @@ class Outside:
 
         To be called in any case, also after an error.
         """
+        after = [(*each, state(each[1])) for each in self._before]
         for each in sorted(self._locked, key=_depth):  # a view only after its base
             each.flags.writeable = True
         self._locked.clear()
         found = None
-        for name, value, was in self._before:
-            now = state(value)
+        for name, value, was, now in after:
             if changed := changed_keys(value, was, now):
                 found = found or self._told(name, value, *changed[0])
                 put_back(value, was, now)
@@ -439,15 +429,12 @@ class Outside:
             if pickle.dumps(was) != pickle.dumps(get()):
                 found = found or (*refusal, self.line_of(re.findall(r"\w+", refusal[0])))
                 give(was)
-        for name, array, checksum in self._summed:
-            if zlib.crc32(array.tobytes()) != checksum:
-                found = found or (f"a write to {name}, outside of the program", OUTCOME, INSTEAD, self.line_of([name]))
         self._before.clear()
         return found
 
     def _told(self, name: str, value: Any, is_item: bool, key: Any) -> OutsideRefusal:
         is_item = is_item and bool(name)
-        called = name if isinstance(value, set | CellType) else OutsidePart(value, is_item, key, None).called(name)
+        called = name if isinstance(value, set | CellType) or key is BYTES else OutsidePart(value, is_item, key, None).called(name)
         words = re.findall(r"[^\W\d]\w*", name)[::-1] if is_item else [str(key or name)]
         return f"{OUTSIDE} {called}, outside of it", OUTCOME, INSTEAD, self.line_of(words)
 
@@ -470,6 +457,11 @@ class Outside:
                     best, found = good, (f"{user_file(code.co_filename)}:{line}", code.co_name)
         return found
 
+    def forget(self) -> None:
+        """Let go of everything. Else the program's copies, which refer to each other, keep objects alive."""
+        for each in (self.met, self._seen, self._originals, *self.rebinder.copies.values()):
+            each.clear()
+
     def require_unasked(self) -> None:
         """Raise the refusal of what is another at each call, if the program has caught it."""
         if self._refusal:
@@ -482,7 +474,7 @@ class Outside:
         self._leads = self._leading()
         for each, called in [*self.met.values()][met:]:
             if isinstance(each, np.ndarray):
-                self._lock(each, called)
+                self._lock(each)
             self.keep(called, each)
         return self.seen(value)
 

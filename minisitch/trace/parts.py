@@ -19,17 +19,7 @@ import weakref
 from array import array
 from collections import ChainMap, UserDict, UserList, UserString, deque
 from collections.abc import Iterable, Iterator
-from types import (
-    BuiltinFunctionType,
-    CellType,
-    CodeType,
-    FunctionType,
-    MappingProxyType,
-    MethodType,
-    MethodWrapperType,
-    ModuleType,
-    SimpleNamespace,
-)
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,16 +28,16 @@ from .array import TracedArray
 from .recorder import user_file
 
 SCALARS = (bool, int, float, complex, str, bytes, types.NoneType, np.generic)
-BUFFERS = (bytearray, memoryview, array)
 HELD = {MethodType: ("__func__", "__self__"), functools.partial: ("func", "args", "keywords"), property: ("fget", "fset"),
         functools.cached_property: ("func",), functools.partialmethod: ("func", "args", "keywords"),
         functools.singledispatchmethod: ("dispatcher",), staticmethod: ("__func__",), classmethod: ("__func__",),
         **dict.fromkeys((type({}.keys()), type({}.values()), type({}.items())), ("mapping",)),
         ChainMap: ("maps",), **dict.fromkeys((UserDict, UserList, UserString), ("data",))}
 CACHE = type(functools.cache(len))
-OWNED = (dict, list, tuple, set, frozenset, deque, np.ndarray)  # what an object of a library holds for itself
+OWNED = (dict, list, tuple, set, frozenset, deque, np.ndarray, bytearray, memoryview, array)  # what an object of a library holds
 READ = (*SCALARS[:6], *OWNED, FunctionType, BuiltinFunctionType)  # what is looked at in a module of a library
 CALLED = "()"  # the key of what a weak reference refers to
+BYTES = ...  # the key of a value's memory
 
 
 class OutsidePart(NamedTuple):
@@ -102,7 +92,7 @@ def parts(value: Any) -> Iterator[OutsidePart]:
         yield from (OutsidePart(value, False, key, each) for key, each in attributes(value).items())
     elif kind is not np.ndarray:
         yield from (OutsidePart(value, False, key, each) for key, each in [*getattr(value, "__dict__", {}).items()]
-                    if isinstance(each, (*SCALARS, *OWNED)) or is_users_function(each))
+                    if isinstance(each, (*SCALARS, *OWNED)) or is_users_def(each))
         # a jitted function
         if isinstance(inspect.getattr_static(value, "__wrapped__", None), FunctionType | MethodType) and kind is not CACHE:
             yield OutsidePart(value, False, "__wrapped__", value.__wrapped__)
@@ -121,11 +111,11 @@ def _wrapped_by(fn: FunctionType, depth: int = 1) -> Iterator[OutsidePart]:
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         held = None if cell == CellType() else cell.cell_contents
         leads = depth and isinstance(held, FunctionType) and any(_wrapped_by(held, depth - 1))
-        if leads or any(map(is_users_function, held.values() if isinstance(held, dict) else [held])):
+        if leads or any(map(is_users_def, held.values() if isinstance(held, dict) else [held])):
             yield OutsidePart(cell, False, "cell_contents", held, name)
 
 
-def is_users_function(value: object) -> bool:
+def is_users_def(value: object) -> bool:
     """Whether a value is a function that the user has written."""
     return isinstance(value, FunctionType) and bool(user_file(value.__code__.co_filename))
 
@@ -160,7 +150,8 @@ def _names(code: CodeType) -> dict[str, None]:
 
 def owner_of(value: object) -> Any:
     """The object of a bound method that is written in C. None for anything else."""
-    if not isinstance(value, BuiltinFunctionType | MethodWrapperType | MethodType) or isinstance(value.__self__, ModuleType | type):
+    written_in_c = isinstance(value, BuiltinFunctionType | types.MethodWrapperType | MethodType)
+    if not written_in_c or isinstance(value.__self__, ModuleType | type):
         return None
     return None if isinstance(getattr(value, "__func__", None), FunctionType) else value.__self__
 
@@ -169,7 +160,7 @@ def is_users(kind: type | ModuleType) -> bool:
     """Whether a class or module is one of the user's."""
     if isinstance(kind, type) and issubclass(kind, threading.local):  # its attributes are another thread's
         return False
-    if kind is SimpleNamespace or (kind.__module__ if isinstance(kind, type) else kind.__name__) == "__main__":
+    if kind is types.SimpleNamespace or (kind.__module__ if isinstance(kind, type) else kind.__name__) == "__main__":
         return True
     module = sys.modules.get(kind.__module__) if isinstance(kind, type) else kind
     if isinstance(module, ModuleType) and module.__spec__ is None:  # made by hand
@@ -207,11 +198,39 @@ def state(value: Any) -> dict[tuple[bool, Any], Any]:
         names = attributes(value)
     elif not isinstance(value, type | ModuleType | random.Random):
         names = {key: each for key, each in getattr(value, "__dict__", {}).items() if is_plain(each)}
+    if (content := memory(value)) is not None:
+        items = [(BYTES, content)]
     return {**{(True, key): each for key, each in [*items]}, **{(False, key): each for key, each in names.items()}}
+
+
+def memory(value: Any) -> bytes | None:
+    """The memory that a value lets others read: of an ``array.array``, a ctypes object, a NumPy record ... Else None.
+
+    An array that is locked cannot change.
+    """
+    if isinstance(value, type) or (isinstance(value, np.ndarray) and not value.flags.writeable):
+        return None
+    try:
+        return memoryview(value).tobytes()
+    except (TypeError, ValueError, BufferError):
+        return None
+
+
+def _put_bytes_back(value: Any, was: bytes) -> None:
+    if isinstance(value, bytearray | array):  # it may have another length now
+        value[:] = was if isinstance(value, bytearray) else array(value.typecode, was)
+    elif isinstance(value, np.void):
+        for name in value.dtype.names or ():
+            value[name] = np.frombuffer(was, value.dtype)[0][name]
+    elif not memoryview(value).readonly:
+        put = np.asarray(value) if isinstance(value, memoryview | np.ndarray) else np.frombuffer(value, np.uint8)
+        put[...] = np.frombuffer(was, put.dtype).reshape(put.shape)
 
 
 def put_back(value: Any, was: dict[tuple[bool, Any], Any], now: dict[tuple[bool, Any], Any]) -> None:
     """Give a value its former state."""
+    if (True, BYTES) in was:
+        _put_bytes_back(value, was[True, BYTES])
     if isinstance(value, dict | set | list | deque):
         value.clear()
         items = {key: each for (is_item, key), each in was.items() if is_item}

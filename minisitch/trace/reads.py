@@ -14,7 +14,7 @@ After, for ``x * net.layers[0].w`` under ``if net.training``, where ``net`` is a
         v3 = v2[0]
         if v3.__class__ is not Layer: raise Stale
         a0 = v3.w
-        if a0 is not was0: like(a0, was0)
+        if a0 is not was0 or a0.shape != shape0: like(a0, ndarray, shape0, float32)
         return (a0,)
 
 A new array of the same shape and dtype is simply used. Another shape, number, text, function or
@@ -25,6 +25,7 @@ its name is in the code that ran.
 from __future__ import annotations
 
 import builtins
+import decimal
 import dis
 import hashlib
 import linecache
@@ -40,15 +41,15 @@ from enum import Enum
 from functools import partialmethod, singledispatchmethod
 from inspect import getattr_static
 from operator import attrgetter, methodcaller
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from ..errors import MinisitchError
 from ..graph import identifier
-from .outside import AGAIN, INSTEAD, UNSEEN, Outside
-from .parts import CALLED, HELD, SCALARS, OutsidePart, attributes, is_plain, is_users, is_users_function, parts, same
+from .outside import AGAIN, UNSEEN, Outside
+from .parts import CALLED, HELD, SCALARS, OutsidePart, attributes, is_plain, is_users, is_users_def, memory, parts, same
 from .recorder import SMALL, Recorder, current, refuse, user_file
 
 # raised by reading what is no longer there
@@ -59,6 +60,9 @@ DYNAMIC = {"getattr", "vars", "dir", "__dict__", "__getattribute__", "__getstate
            "getmembers", "format", "format_map"}
 CONTAINERS = (dict, list, tuple, deque, MappingProxyType)
 ASKING = {"hasattr", "__getattr__", "AttributeError", *DYNAMIC}  # code with these notices a new attribute
+# code with these notices whether two outside objects are the same
+SAME = set("IS_OP CONTAINS_OP BUILD_SET is_ is_not index count remove set frozenset fromkeys".split())
+ERRORS = np._core._ufunc_config._extobj_contextvar  # what np.errstate sets: twenty times as fast as np.geterr()
 FEW = 32  # numbers of a list or dict that are compared one by one
 NAMES = {"__name__", "__qualname__", "__doc__", "__module__"}  # what functions and classes tell of themselves
 
@@ -80,19 +84,25 @@ class Reader:
     numbers: tuple[int, ...]  # positions of Python numbers among its results
 
 
-def _like(found: Any, was: np.ndarray) -> None:
-    if type(found) is not type(was) or found.shape != was.shape or found.dtype != was.dtype:
-        raise Stale(f"an array of {getattr(found, 'shape', type(found))} is where one of {was.shape} was")
+def _like(found: Any, kind: type, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    if type(found) is not kind or found.shape != shape or found.dtype != dtype:
+        raise Stale(f"an array of {getattr(found, 'shape', type(found))} is where one of {shape} was")
 
 
 def _content(value: Any) -> bytes | None:
     """The content of many numbers or texts, or of a buffer. None for anything else."""
     if isinstance(value, CONTAINERS):
         return marshal.dumps([*value.items()] if isinstance(value, dict) else [*value], 2)
-    try:
-        return memoryview(value).tobytes()
-    except (TypeError, ValueError):
-        return None
+    return value.tobytes() if isinstance(value, np.ndarray) else memory(value)
+
+
+def _decimals() -> str:
+    return re.sub(r"flags=\[.*?\]", "", repr(decimal.getcontext()))
+
+
+def raises() -> str:
+    """What now makes NumPy raise, print or log an error of floating point, as an argument of ``np.errstate``. Else empty."""
+    return next((f"{kind}={how!r}" for kind, how in np.geterr().items() if how not in ("ignore", "warn")), "")
 
 
 def _same(found: object, was: object) -> None:
@@ -124,11 +134,13 @@ class ReadsWriter:
     def __init__(self, captured: Mapping[int, np.ndarray], outside: Outside) -> None:
         self.lines: list[str] = []
         self.names: dict[str, Any] = {"Stale": Stale, "like": _like, "same": _same, "content": _content, "attributes": attributes,
-                                      "builtins": builtins, "GONE": GONE, "math": math}
+                                      "builtins": builtins, "GONE": GONE, "math": math, "errors": ERRORS, "raises": raises,
+                                      "printing": np.get_printoptions, "decimals": _decimals, "modules": sys.modules}
         self.arrays: dict[int, str] = {}  # id -> name of each captured array, once it is found
-        self._captured, self._copied = captured, outside.copies
+        self._captured, self._outside = captured, outside
         self._executed = {code for code in outside.executed if user_file(code.co_filename)}
         self._viewed = {id(array.base) for array in captured.values()}
+        self._copied = outside.copies - self._viewed
         self._words = {name for code in self._executed for name in (*code.co_names, *_texts(code.co_consts))}
         self._words |= {code.co_name for code in self._executed if code.co_name == "__getattr__"}
         self._any_words = {name for code in outside.executed for name in code.co_names}  # also those of libraries' code
@@ -158,7 +170,7 @@ class ReadsWriter:
                 self.lines.append(f"if content({name}) != {self.bind('c', _content(value))}: raise Stale")
                 return
         of = value if isinstance(value, FunctionType | type) else type(value)
-        named = NAMES & self._words if is_users_function(of) or (isinstance(of, type) and is_users(of)) else ()
+        named = NAMES & self._words if is_users_def(of) or (isinstance(of, type) and is_users(of)) else ()
         for key in sorted(named):
             self._look(f"{name if of is value else f'{name}.__class__'}.{key}", getattr(of, key))
         for part in parts(value):
@@ -169,8 +181,8 @@ class ReadsWriter:
                 self._look_at_descriptor(value, part.key, part.value)
             elif (ran or part.holder is value) and self._may_read(value, part):
                 # the program sees the class itself
-                if isinstance(value, type) and id(value) not in self._copied:
-                    self._look_at_content(self._expression(name, value, part), part.value)
+                if isinstance(value, type) and id(value) not in self._copied and isinstance(part.value, np.ndarray):
+                    self._look_at_memory(self._expression(name, value, part), part.value)
                 self._look(self._expression(name, value, part), part.value)
         if isinstance(value, type):
             self._count_names(value)
@@ -186,11 +198,10 @@ class ReadsWriter:
                 if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
         for missing in sorted(read - fn.__globals__.keys()):
             self.lines.append(f"if {missing!r} in {self.bind('globals', fn.__globals__)}: raise Stale")
-            value = vars(builtins).get(missing, self)
-            if value is self:
+            if missing in vars(builtins):
+                self._look(f"builtins.{missing}", getattr(builtins, missing))
+            else:
                 self.lines.append(f"if hasattr(builtins, {missing!r}): raise Stale")
-            elif not isinstance(value, type | BuiltinFunctionType):
-                self._look(f"builtins.{missing}", value)
 
     def _may_read(self, value: Any, part: OutsidePart) -> bool:
         """Whether the program may have read this part of a value."""
@@ -207,15 +218,36 @@ class ReadsWriter:
             self.lines.append(f"if len({self.bind(base.__name__, base)}.__dict__) != {len(vars(base))}: raise Stale")
 
     def visit_imported(self) -> None:
-        """Visit the user's modules that the program imports itself. If it compares objects with ``is``, others stay others."""
-        done = {(each.opname, each.argval) for code in self._executed for each in dis.get_instructions(code)
-                if each.opname in ("IMPORT_NAME", "IS_OP")}
-        for module in [sys.modules.get(name) for opname, name in done if opname == "IMPORT_NAME"]:
-            if isinstance(module, ModuleType) and is_users(module):
-                self.visit(self.bind(module.__name__, module), module)
+        """Visit the modules that the program imports itself. If it compares objects with ``is``, others stay others."""
+        done = {(each.opname, each.argval) for code in self._executed for each in dis.get_instructions(code)}
+        for name in sorted(name for op, name in done if op == "IMPORT_NAME" and name in sys.modules):
+            self._look(f"modules[{name!r}]", sys.modules[name])
         own = [name for name in (*self._seen.values(), *self.arrays.values()) if re.fullmatch(r"[va]\d+", name)]
-        if len(own) > 1 and any(opname == "IS_OP" for opname, _ in done):
+        if len(own) > 1 and (SAME & self._words or any(op in SAME or (op == "COMPARE_OP" and "=" in value) for op, value in done)):
             self.lines.append(f"if len({{{', '.join(f'id({name})' for name in own)}}}) != {len(own)}: raise Stale")
+
+    def _look_into_numpy(self, module: ModuleType) -> None:
+        """Check that the functions and numbers of NumPy and ``math`` that the program names are as they were."""
+        if module.__name__.partition(".")[0] not in ("numpy", "math") or id(module) in self._seen:
+            return
+        self._seen[id(module)] = name = self.bind(module.__name__, module)
+        for key in sorted(self._words & vars(module).keys()):
+            value, read = vars(module)[key], f"{name}.{key}"
+            if isinstance(value, ModuleType):
+                self._look_into_numpy(value)
+            elif is_users_def(value):
+                self._look(read, value)
+            else:
+                self.lines.append(f"if {read} is not {self.bind(key, value)}: raise Stale")
+
+    def look_at_settings(self) -> None:
+        """Check the settings that change what NumPy and Python compute while the program is traced."""
+        self.lines.append(f"if errors.get() is not {self.bind('c', ERRORS.get())} and raises(): raise Stale")
+        if any(code.co_filename.endswith("arrayprint.py") for code in self._outside.executed):
+            self.lines.append(f"if repr(printing()) != {self.bind('c', repr(np.get_printoptions()))}: raise Stale")
+        if {"Decimal", "decimal"} & self._words or any(isinstance(each, decimal.Decimal) for each, _ in self._outside.met.values()):
+            self.lines.append(f"if decimals() != {self.bind('c', _decimals())}: raise Stale")
+
 
     def require_visited(self) -> None:
         """Raise TraceError if a function ran that no call would look at: a library's object holds it."""
@@ -280,50 +312,48 @@ class ReadsWriter:
         if key in self._words and (is_users(type(member)) or type(member) in DESCRIPTORS):
             self._look(f"{self.bind(kind.__name__, kind)}.__dict__[{key!r}]", member)
 
-    def _look_at_content(self, read: str, value: Any) -> None:
-        """Write the line for an array that NumPy may have computed with.
+    def _look_at_memory(self, read: str, value: Any) -> None:
+        """Write the line for memory that NumPy or Python may have computed with: an array, a ctypes object, a record ...
 
-        Raises TraceError for a large array that only NumPy has read.
+        Raises TraceError for much memory that only they have read, and for a pointer of ctypes.
         """
-        if isinstance(value, np.ndarray) and value.nbytes <= SMALL:
-            self.lines.append(f"if {read}.tobytes() != {self.bind('c', value.tobytes())}: raise Stale")
-        elif isinstance(value, np.ndarray) and id(value) not in self._captured and id(value) not in self._viewed:
-            raise refuse(f"{read}, an array of shape {value.shape} that NumPy reads while the program is traced",
-                         "the result would be the same at every call",
+        content, points = _content(value), hasattr(type(value), "contents")
+        if content is not None and len(content) <= SMALL and not points:
+            self.lines.append(f"if content({read}) != {self.bind('c', content)}: raise Stale")
+        elif content is not None and id(value) not in self._captured.keys() | self._viewed:
+            seen = "a pointer" if points else f"{len(content):,} bytes"
+            raise refuse(f"{read}, {seen} that Python or NumPy reads while the program is traced", AGAIN,
                          "Pass it in as an argument, or compute with it outside and pass the result", current().begins)
 
-    def _look_at_buffer(self, read: str, value: Any) -> None:
-        """Write the line for what lets others read its memory: an ``array.array``, a ctypes object, a NumPy record ..."""
-        content = None if isinstance(value, type) else _content(value)
-        if content is not None and len(content) > SMALL:
-            raise refuse(f"{read}, {len(content):,} bytes that the program reads", AGAIN, INSTEAD, current().begins)
-        if content is not None:
-            self.lines.append(f"if content({read}) != {self.bind('c', content)}: raise Stale")
+    def _look_at_array(self, read: str, value: np.ndarray) -> None:
+        """Write the lines that read an array and check that it is of the same kind, also the same array at every place."""
+        if id(value) in self.arrays:
+            self.lines.append(f"if {read} is not {self.arrays[id(value)]}: raise Stale")
+            return
+        name, kind = f"a{len(self.arrays)}", self.bind(type(value).__name__, type(value))
+        self.arrays[id(value)] = name
+        changed = f"{name} is not {self.bind('was', value)} or {name}.shape != {value.shape} or {name}.dtype is not "
+        dtype = self.bind(value.dtype.name, value.dtype)
+        self.lines += [f"{name} = {read}", f"if {changed}{dtype}: like({name}, {kind}, {value.shape}, {dtype})"]
 
     def _look(self, read: str, value: Any) -> None:
         """Write the lines that read one value and check that it is as before."""
-        if id(value) in self._captured:
-            if id(value) in self.arrays:
-                self.lines.append(f"if {read} is not {self.arrays[id(value)]}: raise Stale")
-                return
-            name, was = f"a{len(self.arrays)}", self.bind("was", value)
-            self.arrays[id(value)] = name
-            self.lines += [f"{name} = {read}", f"if {name} is not {was}: like({name}, {was})"]
+        # the program may have asked an array for its shape alone
+        if id(value) in self._captured or (isinstance(value, np.ndarray) and id(value) in self._copied - self._viewed):
+            self._look_at_array(read, value)
         elif is_plain(value):
             was = self.bind("c", value)
             self.lines.append(f"if {read} is not {was}: same({read}, {was})")
         elif isinstance(value, ModuleType) and not is_users(value):
-            return
+            self.lines.append(f"if {read} is not {self.bind(value.__name__, value)}: raise Stale")
+            self._look_into_numpy(value)
         elif isinstance(value, np.ndarray):
             if is_users(type(value)):
                 self.visit(read, value)
             if id(value) in self._viewed:
                 self.lines.append(f"if {read} is not {self.bind('was', value)}: raise Stale")
-            elif id(value) in self._copied:  # the program may have asked for its shape
-                was = self.bind("was", value)
-                self.lines.append(f"if {read} is not {was}: like({read}, {was})")
             else:
-                self._look_at_content(read, value)
+                self._look_at_memory(read, value)
         elif id(value) in self._seen and not isinstance(value, FunctionType | type):
             self.lines.append(f"if {read} is not {self._seen[id(value)]}: raise Stale")
         elif isinstance(value, set | frozenset):
@@ -340,10 +370,10 @@ class ReadsWriter:
             if isinstance(value, SCALARS):
                 self.lines.append(f"same({name}, {self.bind('c', value)})")
             elif not isinstance(value, (*CONTAINERS, set)):
-                self._look_at_buffer(name, value)
+                self._look_at_memory(name, value)
             self.visit(name, value)
         else:
-            self._look_at_buffer(read, value)
+            self._look_at_memory(read, value)
             was = self.bind(getattr(value, "__name__", "c"), value)
             self.lines.append(f"if {read} is not {was}: raise Stale")
             if id(value) not in self._seen:
@@ -367,6 +397,7 @@ def write_reader(roots: Iterable[tuple[str, Any]], captured: Sequence[np.ndarray
     for cache, args, named, result in recorder.outside.cached:
         w._look(f"{w.bind(cache.__name__, cache)}(*{w.bind('args', args)}, **{w.bind('named', named)})", result)
     w.visit_imported()
+    w.look_at_settings()
     w.require_visited()
     w.lines += [f"if {w.arrays[id(array)]}.tobytes() != {w.bind('c', array.tobytes())}: raise Stale" for array in captured
                 if id(array) in recorder.asked and id(array) in w.arrays]

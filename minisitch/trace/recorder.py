@@ -422,7 +422,9 @@ class Recorder:
         for each in sorted(needed - values.keys()):
             values[each] = _value(self[each], values)
         self._known = {each: value for each, value in [*values.items()][-KEPT:] if self._reads_input[each] is False}
-        return values[node]
+        found = values[node].view()
+        found.flags.writeable = False  # a write would be lost
+        return found
 
 
 def _value(node: Node, values: dict[int, np.ndarray]) -> np.ndarray:

@@ -311,9 +311,11 @@ class StandIn(types.ModuleType):
         self.__dict__["_module"] = module
 
     def __getattr__(self, name: str) -> Any:
-        found = stand_in(getattr(self.__dict__["_module"], name))
-        self.__dict__[name] = found
-        return found
+        return stand_in(getattr(self.__dict__["_module"], name))  # read anew: it may be patched
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise refuse(f"a new {self.__name__}.{name}", "the program runs once, so later calls would change nothing there",
+                     "Set it outside the traced function")
 
 
 class TypeStandIn:
