@@ -293,7 +293,7 @@ def test_the_reader_of_a_usual_program_is_a_few_lines():
                      "if v2.__class__ is not Point: raise Stale", "a0 = v2.w",
                      "if a0 is not was or a0.shape != (3,) or a0.dtype is not float64: like(a0, ndarray, (3,), float64)", "a1 = globals['W']",
                      "if a1 is not was or a1.shape != (3,) or a1.dtype is not float64: like(a1, ndarray, (3,), float64)",
-                     "if errors.get() is not c and raises(): raise Stale", "return (a0, a1, )", "except GONE:", "raise Stale from None"]
+                     "if errors() is not c and raises(): raise Stale", "return (a0, a1, )", "except GONE:", "raise Stale from None"]
 
 
 class Constants:

@@ -189,7 +189,7 @@ def _run(fn: Callable, inputs: Tree, arrays: Sequence[TracedArray | Number], rec
         result = run_program(called, positional, named)
         outside.require_unasked()
         recorder.require_honest()
-        outside.stop_watching()
+        outside.watch(False)
         if found := undisturbed(outside.reopen):
             raise refuse(*found)
         recorder.require_unchanged()
@@ -198,7 +198,7 @@ def _run(fn: Callable, inputs: Tree, arrays: Sequence[TracedArray | Number], rec
             raise refuse("the program writes to an array from outside", OUTCOME, INSTEAD, where) from error
         raise
     finally:
-        outside.stop_watching()
+        outside.watch(False)
         undisturbed(outside.reopen)
     return result, positional, named
 

@@ -22,7 +22,6 @@ import dis
 import enum
 import functools
 import os
-import pickle
 import random
 import re
 import sys
@@ -30,7 +29,7 @@ import types
 import uuid
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -43,6 +42,7 @@ from .array import OUTSIDE, OutsideStorage, TracedArray, strides_of
 from .parts import (
     BYTES,
     CACHE,
+    GENERATORS,
     OWNED,
     SCALARS,
     OutsidePart,
@@ -60,7 +60,7 @@ from .recorder import ACTIVE, current, refuse, user_file, user_line
 from .refusals import called_by
 
 MOST_MET = 20_000  # objects, lists and dicts
-GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, np.random.SeedSequence, random.Random)
+COMMON = [("np.random", np.random.get_state.__self__), ("random", random.getstate.__self__)]  # generators without a name
 # objects written in C whose methods tell nothing that changes, or nothing that counts
 LOCKS = (type(_thread.allocate_lock()), type(_thread.RLock()), np.ufunc, np.dtype)
 OUTCOME = "the program runs once, so later calls would change nothing there"
@@ -103,10 +103,6 @@ CHANGES = set("append extend insert pop remove clear sort reverse update setdefa
 OutsideRefusal = tuple[str, str, str, tuple[str, str]]
 
 
-def _depth(array: np.ndarray) -> int:
-    return 1 + _depth(array.base) if isinstance(array.base, np.ndarray) else 0
-
-
 def _draws(value: object) -> bool:
     """Whether a value gives something new each time it is asked.
 
@@ -133,11 +129,9 @@ class Outside:
         # set by ``shim``, which copies functions and knows the stand-ins of library values
         self.rebinder: Any = None
         self._holders: defaultdict[int, list[int]] = defaultdict(list)
-        self._seen: dict[int, Any] = {}
+        self.copies: dict[int, Any] = {}  # id of a value -> what the program sees in its place
         self._originals: dict[int, Any] = {}
         self._before: list[tuple[str, Any, dict[Any, Any]]] = []
-        # what is seen if it changes, why not, what to write; its state; how to get and set that
-        self._states: list[tuple[tuple[str, str, str], Any, Callable[[], Any], Callable[[Any], Any]]] = []
         self._locked: list[np.ndarray] = []
         self._watching = False
         # the caches that were asked, with arguments and results
@@ -188,31 +182,18 @@ class Outside:
 
         ``reopen`` unlocks them.
         """
-        self._watch_states()
-        for value, name in self.met.values():
-            if isinstance(value, np.ndarray):
-                self._lock(value)
-            self.keep(name, value)
+        self._shut([*COMMON, *((name, value) for value, name in self.met.values())])
         if sys.getprofile() is None:
             self._watching = True
             self.watch()
         else:  # a profiler is running: count all that could run as run
             self.executed.update({value.__code__: None for value, _ in self.met.values() if isinstance(value, FunctionType)})
 
-    def _watch_states(self) -> None:
-        known: list[tuple[str, Callable[[], Any], Callable[[Any], Any]]] = [
-            ("np.random", np.random.get_state, np.random.set_state), ("random", random.getstate, random.setstate)]
-        for value, name in self.met.values():
-            if isinstance(value, random.SystemRandom):
-                continue
-            if isinstance(value, random.Random):
-                known.append((name, value.getstate, value.setstate))
-            elif isinstance(value, np.random.RandomState):
-                known.append((name, value.get_state, value.set_state))
-            elif isinstance(value, GENERATORS) and not isinstance(value, np.random.SeedSequence):
-                bits = getattr(value, "bit_generator", value)
-                known.append((name, functools.partial(getattr, bits, "state"), functools.partial(setattr, bits, "state")))
-        self._states = [((f"random numbers from {name}", AGAIN, DRAWN), get(), get, give) for name, get, give in known]
+    def _shut(self, found: Iterable[tuple[str, Any]]) -> None:
+        for name, value in found:
+            if isinstance(value, np.ndarray):
+                self._lock(value)
+            self.keep(name, value)
 
     def _lock(self, array: np.ndarray) -> None:
         chain: list[np.ndarray] = []
@@ -224,7 +205,7 @@ class Outside:
             can_be_reopened = base is None or not memoryview(base).readonly
         except TypeError:
             can_be_reopened = False
-        for each in chain if can_be_reopened else ():
+        for each in reversed(chain) if can_be_reopened else ():  # a view is opened only after its base
             if each.flags.writeable:
                 each.flags.writeable = False
                 self._locked.append(each)
@@ -274,15 +255,10 @@ class Outside:
             return ASKED.get(called, (AGAIN, ASK, True))
         return ASKED.get(called) if isinstance(called, types.BuiltinFunctionType) else None
 
-    def watch(self) -> None:
-        """Go on recording."""
+    def watch(self, on: bool = True) -> None:
+        """Go on recording, or stop."""
         if self._watching:
-            sys.setprofile(self._watch)
-
-    def stop_watching(self) -> None:
-        """Stop recording."""
-        if self._watching:
-            sys.setprofile(None)
+            sys.setprofile(self._watch if on else None)
 
     def seen(self, value: Any) -> Any:
         """What the program sees in place of a value from outside.
@@ -291,28 +267,24 @@ class Outside:
         """
         key = id(value)
         made: Any
-        if key in self._seen:
-            return self._seen[key]
-        if isinstance(value, CACHE):
-            made = self._seen[key] = _Cached(value, self)
-            return made
+        if key in self.copies:
+            return self.copies[key]
         if isinstance(value, FunctionType):
             made = self.rebinder.function(value)
-            self._originals[id(made)] = value
-            return made
-        if key not in self._leads:
+        elif isinstance(value, CACHE):
+            made = _Cached(value, self)
+        elif key not in self._leads:
             return self.rebinder.stand_in(value)
-        name = self.met[key][1]
-        if seen_as_traced(value):
-            storage = OutsideStorage(current(), value, name)
+        elif seen_as_traced(value):
+            storage = OutsideStorage(current(), value, self.met[key][1])
             strides = strides_of(value.shape) if value.flags.c_contiguous or value.ndim < 2 else None
             made = TracedArray(current(), storage, storage.type, strides=strides)
         elif _draws(value):
-            made = type(type(value).__name__, (_Refusing,), {})(value, name)
+            made = type(type(value).__name__, (_Refusing,), {})(value, self.met[key][1])
         else:
             made = self._copy(value)
         if made is not value:
-            self._seen[key] = made
+            self.copies[key] = made
             self._originals[id(made)] = value
         return made
 
@@ -330,13 +302,13 @@ class Outside:
             return functools.partial(self.seen(value.func), *map(self.seen, value.args),
                                      **{k: self.seen(each) for k, each in value.keywords.items()})
         if isinstance(value, ModuleType):
-            made = self._seen[key] = ModuleType(value.__name__)
+            made = self.copies[key] = ModuleType(value.__name__)
             vars(made).update({name: self.seen(each) for name, each in [*vars(value).items()]})  # it may grow meanwhile
         elif kind in (dict, OrderedDict, defaultdict):
-            made = self._seen[key] = defaultdict(value.default_factory) if isinstance(value, defaultdict) else kind()
+            made = self.copies[key] = defaultdict(value.default_factory) if isinstance(value, defaultdict) else kind()
             made.update({k: self.seen(each) for k, each in [*value.items()]})
         elif kind in (list, deque):
-            made = self._seen[key] = deque(maxlen=value.maxlen) if isinstance(value, deque) else []
+            made = self.copies[key] = deque(maxlen=value.maxlen) if isinstance(value, deque) else []
             made.extend(map(self.seen, [*value]))
         else:
             return self._copy_object(value)
@@ -357,7 +329,7 @@ class Outside:
         if isinstance(value, enum.Enum | type) or not is_users(kind) or hasattr(kind, "__del__"):
             return value
         try:
-            made = self._seen[key] = types.SimpleNamespace() if kind is types.SimpleNamespace else object.__new__(kind)
+            made = self.copies[key] = types.SimpleNamespace() if kind is types.SimpleNamespace else object.__new__(kind)
         except TypeError:  # a subclass of a class written in C
             return value
         slots = slots_of(kind)
@@ -370,11 +342,6 @@ class Outside:
             slots[name].__set__(made, self.seen(each)) if name in slots else vars(made).__setitem__(name, self.seen(each))
         self.keep(self.met[key][1], made)
         return made
-
-    @property
-    def copies(self) -> Set[int]:
-        """The ids of the values that the program sees as copies."""
-        return self._seen.keys()
 
     def _is_namespace(self, kind: type) -> bool:
         """Whether a class only holds data, and has no objects."""
@@ -396,11 +363,11 @@ class Outside:
         Functions that share a cell outside share one here.
         """
         self.met.setdefault(id(cell), (cell, ""))  # keep it alive, so that its id stays its own
-        return self._seen.setdefault(id(cell), CellType())
+        return self.copies.setdefault(id(cell), CellType())
 
     def fill(self, cell: CellType, name: str) -> None:
         """Fill a cell with what the program sees. A cell that is empty outside stays empty."""
-        made = self._seen[id(cell)]
+        made = self.copies[id(cell)]
         if cell != CellType() and made == CellType():
             made.cell_contents = None  # its content may refer to it
             made.cell_contents = self.seen(cell.cell_contents)
@@ -417,7 +384,7 @@ class Outside:
         To be called in any case, also after an error.
         """
         after = [(*each, state(each[1])) for each in self._before]
-        for each in sorted(self._locked, key=_depth):  # a view only after its base
+        for each in self._locked:
             each.flags.writeable = True
         self._locked.clear()
         found = None
@@ -425,14 +392,12 @@ class Outside:
             if changed := changed_keys(value, was, now):
                 found = found or self._told(name, value, *changed[0])
                 put_back(value, was, now)
-        for refusal, was, get, give in self._states:
-            if pickle.dumps(was) != pickle.dumps(get()):
-                found = found or (*refusal, self.line_of(re.findall(r"\w+", refusal[0])))
-                give(was)
         self._before.clear()
         return found
 
     def _told(self, name: str, value: Any, is_item: bool, key: Any) -> OutsideRefusal:
+        if isinstance(value, GENERATORS):
+            return f"random numbers from {name}", AGAIN, DRAWN, self.line_of(re.findall(r"\w+", name))
         is_item = is_item and bool(name)
         called = name if isinstance(value, set | CellType) or key is BYTES else OutsidePart(value, is_item, key, None).called(name)
         words = re.findall(r"[^\W\d]\w*", name)[::-1] if is_item else [str(key or name)]
@@ -459,7 +424,7 @@ class Outside:
 
     def forget(self) -> None:
         """Let go of everything. Else the program's copies, which refer to each other, keep objects alive."""
-        for each in (self.met, self._seen, self._originals, *self.rebinder.copies.values()):
+        for each in (self.met, self.copies, self._originals, *self.rebinder.copies.values()):
             each.clear()
 
     def require_unasked(self) -> None:
@@ -472,10 +437,7 @@ class Outside:
         met = len(self.met)
         self._meet([(name, value)])
         self._leads = self._leading()
-        for each, called in [*self.met.values()][met:]:
-            if isinstance(each, np.ndarray):
-                self._lock(each)
-            self.keep(called, each)
+        self._shut((called, each) for each, called in [*self.met.values()][met:])
         return self.seen(value)
 
 
@@ -491,7 +453,7 @@ class _Cached:
         hash((args, *kwargs.values()))  # a traced array has none
         before = ACTIVE.get()
         try:  # what it does is no part of the program
-            outside.stop_watching()
+            outside.watch(False)
             ACTIVE.set(None)
             result = cache(*args, **kwargs)
         finally:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import pickle
 import random
 import sys
 import threading
@@ -27,6 +28,7 @@ import numpy as np
 from .array import TracedArray
 from .recorder import user_file
 
+GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, np.random.SeedSequence, random.Random)
 SCALARS = (bool, int, float, complex, str, bytes, types.NoneType, np.generic)
 HELD = {MethodType: ("__func__", "__self__"), functools.partial: ("func", "args", "keywords"), property: ("fget", "fset"),
         functools.cached_property: ("func",), functools.partialmethod: ("func", "args", "keywords"),
@@ -198,7 +200,9 @@ def state(value: Any) -> dict[tuple[bool, Any], Any]:
         names = attributes(value)
     elif not isinstance(value, type | ModuleType | random.Random):
         names = {key: each for key, each in getattr(value, "__dict__", {}).items() if is_plain(each)}
-    if (content := memory(value)) is not None:
+    if isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom):
+        items = [(BYTES, pickle.dumps(getattr(value, "bit_generator", value).__getstate__()))]
+    elif (content := memory(value)) is not None:
         items = [(BYTES, content)]
     return {**{(True, key): each for key, each in [*items]}, **{(False, key): each for key, each in names.items()}}
 
@@ -219,6 +223,8 @@ def memory(value: Any) -> bytes | None:
 def _put_bytes_back(value: Any, was: bytes) -> None:
     if isinstance(value, bytearray | array):  # it may have another length now
         value[:] = was if isinstance(value, bytearray) else array(value.typecode, was)
+    elif isinstance(value, GENERATORS):
+        getattr(value, "bit_generator", value).__setstate__(pickle.loads(was))
     elif isinstance(value, np.void):
         for name in value.dtype.names or ():
             value[name] = np.frombuffer(was, value.dtype)[0][name]
