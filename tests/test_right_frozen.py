@@ -455,6 +455,37 @@ def test_errors_that_numpy_would_raise_are_refused_at_the_call_that_asks_for_the
             np.testing.assert_array_equal(jitted(X), first)
 
 
+class Tee:
+    """What a notebook or a logger puts in the place of ``sys.stdout``."""
+
+    def __init__(self):
+        self.lines = []
+
+    def write(self, text):
+        self.lines.append((time.time(), self.spaced(text)))
+
+    def spaced(self, text):
+        return text.replace(" ", "_")
+
+    def flush(self):
+        pass
+
+
+def test_the_program_may_print_to_a_stream_of_the_users_class(monkeypatch):
+    def program(x):
+        print("traced", x.shape)
+        sys.stdout.write("again")
+        return helper(x)
+
+    monkeypatch.setattr(sys, "stdout", Tee())
+    jitted = ms.jit(program, target="reference")
+    results = [jitted(X).tolist(), jitted(X).tolist()]
+    assert [text for _, text in sys.stdout.lines] == ["traced", "_", "(4,)", "\n", "again"], "printed once, while it is traced"
+    assert results == [(X + 1).tolist()] * 2
+    monkeypatch.setitem(globals(), "helper", other)
+    assert jitted(X).tolist() == (X + 7).tolist(), "what runs after it is watched"
+
+
 def test_what_the_program_has_read_may_die_after_the_call():
     new_world()
     there = weakref.ref(OUT.o)
