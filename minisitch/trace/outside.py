@@ -134,7 +134,7 @@ class Outside:
         self._before: list[tuple[str, Any, dict[Any, Any]]] = []
         self._locked: list[np.ndarray] = []
         self._watching = False
-        self._streams = {each.__code__ for stream in (sys.stdout, sys.stderr) for kind in type(stream).__mro__
+        self._streams = {id(each.__code__) for stream in (sys.stdout, sys.stderr) for kind in type(stream).__mro__
                          for each in vars(kind).values() if isinstance(each, FunctionType)}
         self._writing: types.FrameType | None = None  # the call of a stream's method, which prints
         # the caches that were asked, with arguments and results
@@ -216,7 +216,7 @@ class Outside:
     # ------------------------------------------------------------ while it runs
     def _watch(self, frame: types.FrameType, event: str, called: Any) -> None:
         """Record what code runs. Refuse what asks for the time, for random numbers, for files ..."""
-        if self._writing or (event == "call" and frame.f_code in self._streams):
+        if self._writing or (event == "call" and id(frame.f_code) in self._streams):
             # what becomes of a text is no part of the program
             self._writing = None if event == "return" and frame is self._writing else self._writing or frame
             return
