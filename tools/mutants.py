@@ -100,7 +100,7 @@ MUTANTS = (
            "trace/parts.py:changed_keys", "return []"),
     mutant("generators are not watched",
            "test_right_draws.py::test_draws_are_refused_and_generators_as_they_were",
-           "trace/outside.py:Outside._watch_states", "return None",
+           "trace/parts.py:GENERATORS", "()",
            "trace/outside.py:Outside._asks", "return None"),
     mutant("an answer about a float is frozen",
            "test_right_draws.py::test_a_float_is_an_argument_and_means_what_numpy_means",
