@@ -170,7 +170,7 @@ def test_random_plans_of_every_strategy_in_fewer_launches(monkeypatch):
 def test_auto_takes_fewer_launches_only_where_they_are_cheaper(device):
     """The plan in fewer launches is no dearer, and says what it was before."""
     said = 0
-    for seed in range(12):
+    for seed in range(25):
         graph = random_graph(np.random.default_rng(seed), max_nodes=40, max_elements=1 << (6 + seed % 12))
         prices, plan = Prices(graph, device), fuse(graph, "xla", device)
         fewer = launches.merged_plan(plan, prices)
@@ -179,7 +179,7 @@ def test_auto_takes_fewer_launches_only_where_they_are_cheaper(device):
         assert len(why) == (len(fewer.kernels) < len(plan.kernels))
         assert all(w.startswith(f"{len(fewer.kernels)} kernel") and f" instead of {len(plan.kernels)}: " in w for w in why)
         said += len(why)
-    assert said > 5
+    assert said > 10
 
 
 @pytest.mark.parametrize("compare", [False, True])

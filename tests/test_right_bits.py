@@ -20,7 +20,7 @@ from random_programs import check_bits_of_seed
 
 
 @pytest.mark.parametrize(("target", "strategies", "seeds"), [
-    ("python", ("none", "xla", "fs18", "fs20", "astitch"), range(12)), ("step", ("none", "astitch", "fs20"), range(100, 105)),
+    ("python", ("none", "xla", "fs18", "fs20", "astitch"), range(16)), ("step", ("none", "astitch", "fs20"), range(100, 105)),
     ("cpu", ("none", "astitch"), range(200, 205))])
 def test_every_strategy_has_numpys_bits(target, strategies, seeds):
     for seed in seeds:
