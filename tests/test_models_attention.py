@@ -46,8 +46,34 @@ def in_float64(value):
     return value.astype(np.float64) if getattr(value, "dtype", None) == np.float32 else value
 
 
+class Untouched(np.ndarray):
+    """Zeros that nobody has written or read, which take no memory."""
+
+    def astype(self, dtype, **options):
+        return np.zeros(self.shape, dtype)
+
+
+class Unread(np.random.Generator):
+    """Makes weights that are only looked at for their shapes. A preset of the papers' size has 100 million of them."""
+
+    def __init__(self, seed):
+        super().__init__(np.random.PCG64(seed))
+
+    def normal(self, mean, deviation, shape):
+        return np.zeros(shape).view(Untouched)
+
+
+def make_full(name, monkeypatch):
+    """The full preset, with weights that are all zero."""
+    with monkeypatch.context() as patch:
+        patch.setattr(np.random, "default_rng", Unread)
+        patch.setattr(np, "zeros_like", lambda x: np.zeros(x.shape, x.dtype))  # NumPy's own writes them
+        return make(name, "full")
+
+
 # ---------------------------------------------------------------- every program
-@pytest.mark.parametrize(("name", "strategy"), [*((name, "astitch") for name in NAMES), ("bert_train", "xla"), ("crnn", "xla")])
+@pytest.mark.parametrize("strategy", ["xla", "astitch"])
+@pytest.mark.parametrize("name", NAMES)
 def test_kernels_compute_what_numpy_computes(name, strategy):
     """In float64, where rounding cannot hide a mistake in a small gradient."""
     fn, args = make(name)
@@ -77,11 +103,11 @@ def test_single_precision_throughout(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_full_presets_are_large_but_not_too_large_and_are_stitched(name):
+def test_full_presets_are_large_but_not_too_large_and_are_stitched(name, monkeypatch):
     """The papers' batch; at most so many nodes; AStitch needs less than half the kernels of XLA, as in its paper."""
     module = importlib.import_module(name)
     assert list(module.PRESETS) == ["small", "full"]
-    fn, args = module.make("full")
+    fn, args = make_full(name, monkeypatch)
     graph = ms.lower(fn, *args, target="cuda", device="v100", stop_after="simplify")
     counts = [fuse(graph, strategy, ms.get_device("v100")) for strategy in ("none", "xla", "astitch")]
     assert len(counts[0].graph) <= FULL_NODES
