@@ -17,7 +17,7 @@ from minisitch.errors import KernelError
 from minisitch.fuse import STRATEGIES, Stitching, extract, fuse
 from minisitch.runtime.this_machine import get_device
 from minisitch.simplify import simplify
-from minisitch.stitch.block_cuts import BlockComposition
+from minisitch.stitch.blocks import BlockComposition
 from minisitch.stitch.loops import BarrierNeeded
 from minisitch.strategies import auto
 from minisitch.strategies.auto import ABLATIONS, PROPOSERS, RESOLUTION, Judgement, changes, decide

@@ -10,17 +10,9 @@ from hypothesis import strategies as st
 
 from minisitch.graph import TensorType
 from minisitch.reference import apply
-from minisitch.stitch import block_cuts as block_cuts
-from minisitch.stitch.block_cuts import (
-    WHOLE,
-    BlockCut,
-    Cut,
-    block_cut_for,
-    block_cuts_of,
-    cut_of,
-    divisors,
-    operand_cut,
-)
+from minisitch.stitch.blocks import WHOLE, BlockCut, block_cuts_of, divisors
+from minisitch.strategies.fs18 import block_cuts
+from minisitch.strategies.fs18.block_cuts import Cut, block_cut_for, cut_of, operand_cut
 from minisitch.testing import random_graph
 from minisitch.trace.builder import Builder
 

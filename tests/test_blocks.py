@@ -17,11 +17,11 @@ from minisitch.lower import lower_program, program_of
 from minisitch.passes.registry import default_kernel
 from minisitch.runtime.assemble import assemble
 from minisitch.simplify import simplify
-from minisitch.stitch.block_cuts import BlockComposition, BlockCut, block_cut_for, block_cuts_of, cut_of, operand_cut
-from minisitch.stitch.blocks import arrange
+from minisitch.stitch.blocks import BlockComposition, BlockCut, arrange, block_cuts_of
 from minisitch.stitch.index import linear, value_at
 from minisitch.stitch.pull import pull
 from minisitch.strategies import cost
+from minisitch.strategies.fs18.block_cuts import block_cut_for, cut_of, operand_cut
 from minisitch.testing import random_graph, random_inputs
 from minisitch.testing.judge import judge
 

@@ -12,10 +12,11 @@ from minisitch.fuse import FREE, extract, fuse, is_fusible
 from minisitch.graph import TensorType
 from minisitch.passes.registry import default_kernel
 from minisitch.simplify import simplify
-from minisitch.stitch.block_cuts import BlockComposition, block_cut_for
+from minisitch.stitch.blocks import BlockComposition
 from minisitch.stitch.compose import compose
 from minisitch.strategies.fs18 import fusion as fusion_module
 from minisitch.strategies.fs18 import layers, plan, slabs
+from minisitch.strategies.fs18.block_cuts import block_cut_for
 from minisitch.strategies.fs18.compose import wishes
 from minisitch.strategies.fs18.dots import take_apart
 from minisitch.strategies.fs18.fusion import Fusion, Limits

@@ -19,9 +19,10 @@ from minisitch.kernel.ir import Compute
 from minisitch.passes.registry import default_kernel
 from minisitch.reference import evaluate
 from minisitch.simplify import simplify
-from minisitch.stitch.block_cuts import BlockComposition, BlockCut, block_cut_for
+from minisitch.stitch.blocks import BlockComposition, BlockCut
 from minisitch.stitch.compose import compose
 from minisitch.strategies.fs18 import library, plan
+from minisitch.strategies.fs18.block_cuts import block_cut_for
 from minisitch.strategies.fs18.compose import GIVEN_UP, THREAD, Wish, given_up, tune, wishes
 from minisitch.strategies.fs18.dots import take_apart
 from minisitch.strategies.fs18.fusion import SHARED_LIMIT, Limits, common_cuts

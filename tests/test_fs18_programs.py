@@ -16,7 +16,7 @@ from minisitch.errors import PlanError
 from minisitch.fuse import fuse
 from minisitch.runtime import lower
 from minisitch.simplify import simplify
-from minisitch.stitch.block_cuts import BlockComposition
+from minisitch.stitch.blocks import BlockComposition
 from minisitch.strategies.fs18.spans import Contraction, spans
 from minisitch.testing import check_graph, random_graph, random_inputs
 

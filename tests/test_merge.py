@@ -19,11 +19,12 @@ from minisitch.kernel.ir import VectorMove
 from minisitch.lower import lower_program, program_of
 from minisitch.passes.registry import default_kernel
 from minisitch.simplify import simplify
-from minisitch.stitch.block_cuts import BlockComposition, BlockCut
+from minisitch.stitch.blocks import BlockComposition, BlockCut
 from minisitch.stitch.compose import compose
-from minisitch.stitch.merge import Merging, merge, one_kernel
+from minisitch.stitch.merge import Merging, merge
 from minisitch.strategies import auto
 from minisitch.strategies.auto import merge_launches as launches
+from minisitch.strategies.auto.merge_launches import one_kernel
 from minisitch.strategies.cost import kernel_us, traffic
 from minisitch.strategies.prices import Prices, built
 from minisitch.testing import judge, random_graph, random_inputs

@@ -37,7 +37,7 @@ from ..runtime import assemble, compile_graph, lower_program, store
 from ..runtime.cpu import workers
 from ..runtime.steps import requests, to_the_cores
 from ..runtime.this_machine import BUILT_IN, FILE_VERSION, HEAVY_NS, cpu_with, machine, usable_cores
-from ..stitch.block_cuts import BlockComposition
+from ..stitch.blocks import BlockComposition
 from ..strategies.fs18.library import MEASURING, Entry
 from ..trace import trace
 from ..trace.builder import Builder

@@ -13,14 +13,14 @@ After:   phase 0: %1 max reduce over 512 rows x 17 cols x 17 serial    (a row is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ..device import Device
 from ..errors import PlanError
-from ..fuse import Decision, count
+from ..fuse import Composition, Decision, count
 from ..graph import Graph, Node
-from .block_cuts import BlockComposition, BlockCut, block_cuts_of
 from .dominants import is_row_reduce
 from .mapping import WARP, ThreadMap
 from .plan import StitchPlan, distance, leaves
@@ -28,6 +28,68 @@ from .pull import Key
 from .subroots import Partition, Space, SubRoot, result_position
 
 
+@dataclass(frozen=True)
+class BlockCut:
+    """``(split_dim, sword, kind)``: how the blocks of a kernel cut one output.
+
+    Dimension ``split_dim`` is cut into ``sword`` equal pieces. ``row``: a block has one index of
+    each dimension before ``split_dim``, one piece of it, and all of the dimensions after it. That
+    is a contiguous part of the row-major tensor. ``column``: a block has one piece of
+    ``split_dim``, one index of each dimension after it, and all of the dimensions before it. Blocks
+    are numbered in row-major order of piece and indices.
+    """
+
+    split_dim: int
+    sword: int
+    kind: str = "row"  # "row" | "column"
+
+    def blocks(self, shape: Sequence[int]) -> int:
+        """How many blocks cover an output of this shape (FusionStitching 2018, section 4.2)."""
+        outside = shape[:self.split_dim] if self.kind == "row" else shape[self.split_dim + 1:]
+        return self.sword * math.prod(outside)
+
+
+@dataclass(frozen=True)
+class BlockComposition(Composition):
+    """FusionStitching 2018's kernel: loops in one block, which pass values through shared memory.
+
+    ``schedules``: (node, block cut) of every operation with a loop: the roots, the reduces, and the
+    values in ``shared``. A block cut cuts the operation's *output*. All block cuts make the same number
+    of blocks. All other operations are inlined. ``shared``: the values kept in shared memory,
+    producers first. ``threads``: the size of a block, a multiple of 32.
+    """
+
+    schedules: tuple[tuple[int, BlockCut], ...]
+    shared: tuple[int, ...] = ()
+    threads: int = 256
+
+    def shares(self, node: int) -> bool:
+        return node in self.shared
+
+    def renumber(self, number: Callable[[int], int]) -> BlockComposition:
+        return replace(self, schedules=tuple((number(node), block_cut) for node, block_cut in self.schedules),
+                       shared=tuple(map(number, self.shared)))
+
+
+WHOLE = BlockCut(0, 1)  # one block: legal for every shape
+
+
+def block_cuts_of(shape: Sequence[int]) -> list[BlockCut]:
+    """Every legal block cut of an output: all divisors of all dimensions, in both kinds.
+
+    An empty or rank-0 output has only ``WHOLE``.
+    """
+    if not math.prod(shape) or not shape:
+        return [WHOLE]
+    return [BlockCut(d, sword, kind) for kind in ("row", "column") for d, n in enumerate(shape) for sword in divisors(n)]
+
+
+def divisors(n: int) -> list[int]:
+    """All divisors of a positive number, ascending."""
+    return sorted({d for k in range(1, math.isqrt(n) + 1) if n % k == 0 for d in (k, n // k)})
+
+
+# ---------------------------------------------------------------- the loops of a block
 def arrange(graph: Graph, device: Device, composition: BlockComposition) -> StitchPlan:
     """Give each scheduled operation its loop.
 

@@ -9,8 +9,7 @@ from ..device import Device
 from ..errors import PlanError
 from ..fuse import ALL_INGREDIENTS, Composition, Stitching
 from ..graph import Graph
-from .block_cuts import BlockComposition
-from .blocks import arrange
+from .blocks import BlockComposition, arrange
 from .loops import stitch
 from .merge import Merging, merge
 from .plan import StitchPlan

@@ -14,12 +14,12 @@ After:   one kernel: %3 %7 in blocks, %9 beside them; grid barrier; %8
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..device import Device
 from ..errors import PlanError
-from ..fuse import MOST_ARGUMENTS, Body, Composition, Decision, Pattern, count, extract, pattern_inputs
+from ..fuse import Body, Composition, Decision, Pattern, count, extract
 from ..graph import Graph
 from .dominants import Group
 from .plan import StitchPlan, leaves
@@ -44,36 +44,11 @@ class Merging(Composition):
         return any(part.composition.shares(node) for part in self.parts)
 
     def renumber(self, number: Callable[[int], int]) -> Merging:
-        return Merging(tuple(_renumbered(part, number, number) for part in self.parts))
+        def ids(old: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(sorted(map(number, old)))
 
-
-def _renumbered(pattern: Pattern, number: Callable[[int], int], named: Callable[[int], int]) -> Pattern:
-    """The pattern with other node ids: ``number`` for its own, ``named`` for its composition's."""
-    members, outputs = (tuple(sorted(map(number, ids))) for ids in (pattern.members, pattern.outputs))
-    return replace(pattern, members=members, outputs=outputs, composition=pattern.composition.renumber(named))
-
-
-def one_kernel(graph: Graph, parts: Sequence[Pattern], wanted: Set[int]) -> Pattern:
-    """One pattern for several kernels of a plan.
-
-    Each of ``parts`` stands after those that it reads. The pattern returns the outputs in
-    ``wanted``, and those that no part reads. A value passed from part to part lies in scratch
-    memory and is an argument, too. Raises PlanError if the kernel would have more than
-    ``MOST_ARGUMENTS``.
-    """
-    passed = set().union(*(pattern_inputs(graph, p) for p in parts)) - wanted
-    members = tuple(sorted(set().union(*(p.members for p in parts))))
-    outputs = tuple(sorted(o for p in parts for o in p.outputs if o not in passed))
-    whole = Pattern(members, outputs)
-    if (arguments := len(pattern_inputs(graph, whole)) + sum(len(p.outputs) for p in parts)) > MOST_ARGUMENTS:
-        raise PlanError(f"one kernel of {count(len(parts), 'part')} would have {arguments} arguments; at most {MOST_ARGUMENTS}")
-    new = {of_graph: of_body for of_body, of_graph in enumerate(extract(graph, whole).origin)}
-
-    def placed(part: Pattern) -> Pattern:
-        origin = extract(graph, part).origin  # a kernel's composition names nodes of its own body
-        return _renumbered(part, new.__getitem__, lambda node: new[origin[node]])
-
-    return replace(whole, composition=Merging(tuple(map(placed, parts))))
+        return Merging(tuple(Pattern(ids(part.members), ids(part.outputs), composition=part.composition.renumber(number))
+                             for part in self.parts))
 
 
 def merge(graph: Graph, device: Device, composition: Merging,

@@ -19,12 +19,48 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ...errors import KernelError, PlanError
-from ...fuse import Decision, FusionPlan, Pattern, count, in_order, pattern_inputs, returned, verify_plan
-from ...stitch.merge import one_kernel
+from ...fuse import (
+    MOST_ARGUMENTS,
+    Decision,
+    FusionPlan,
+    Pattern,
+    count,
+    extract,
+    in_order,
+    pattern_inputs,
+    returned,
+    verify_plan,
+)
+from ...graph import Graph
+from ...stitch.merge import Merging
 from ..prices import Prices
 
 LOOK_BACK = 8  # earlier kernels that each kernel is tried with
 MOST_NODES = 1000  # of a merged kernel; larger ones take long to build
+
+
+def one_kernel(graph: Graph, parts: Sequence[Pattern], wanted: Set[int]) -> Pattern:
+    """One pattern for several kernels of a plan.
+
+    Each of ``parts`` stands after those that it reads. The pattern returns the outputs in
+    ``wanted``, and those that no part reads. A value passed from part to part lies in scratch
+    memory and is an argument, too. Raises PlanError if the kernel would have more than
+    ``MOST_ARGUMENTS``.
+    """
+    passed = set().union(*(pattern_inputs(graph, p) for p in parts)) - wanted
+    members = tuple(sorted(set().union(*(p.members for p in parts))))
+    outputs = tuple(sorted(o for p in parts for o in p.outputs if o not in passed))
+    whole = Pattern(members, outputs)
+    if (arguments := len(pattern_inputs(graph, whole)) + sum(len(p.outputs) for p in parts)) > MOST_ARGUMENTS:
+        raise PlanError(f"one kernel of {count(len(parts), 'part')} would have {arguments} arguments; at most {MOST_ARGUMENTS}")
+    new = {of_graph: of_body for of_body, of_graph in enumerate(extract(graph, whole).origin)}
+
+    def placed(part: Pattern) -> Pattern:
+        origin = extract(graph, part).origin  # a kernel's composition names nodes of its own body
+        members, outputs = (tuple(sorted(new[value] for value in ids)) for ids in (part.members, part.outputs))
+        return Pattern(members, outputs, composition=part.composition.renumber(lambda node: new[origin[node]]))
+
+    return replace(whole, composition=Merging(tuple(map(placed, parts))))
 
 
 def merged(kernels: Sequence[Pattern], outside: Set[int], prices: Prices) -> tuple[Pattern, ...]:

@@ -22,8 +22,9 @@ from ...errors import PlanError
 from ...fuse import Body, Composition, Decision, Stitching, count, is_heavy
 from ...kernel.ir import Kernel
 from ...ops import itemsize
-from ...stitch.block_cuts import BlockComposition, BlockCut, block_cut_for
+from ...stitch.blocks import BlockComposition, BlockCut
 from ..prices import built
+from .block_cuts import block_cut_for
 from .fusion import Fusion, Schedule
 from .library import entry_of, price
 from .reads import Scattered

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 
 from ...device import Device
 from ...fuse import MOST_ARGUMENTS, count, is_heavy
-from ...stitch.block_cuts import Cut, block_cut_for, block_cuts_of, cut_of
+from ...stitch.blocks import block_cuts_of
 from ...stitch.dominants import MOST_CHAINS, MOST_POSITIONS
+from .block_cuts import Cut, block_cut_for, cut_of
 from .reads import OperandRead, OperandReads, Scattered
 
 SHARED_LIMIT = 20 * 1024  # bytes of a block (the paper's evaluation)

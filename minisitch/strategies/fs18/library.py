@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from ...device import SECTOR, Device
 from ...graph import Graph, Node, TensorType
 from ...ops import OPS
-from ...stitch.block_cuts import BlockCut
+from ...stitch.blocks import BlockCut
 from ..cost import HEAVY_OPERATIONS
 
 LOOP_START_US = 0.02  # for a block's loop on a CPU (measured: loops over 16 elements)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ...fuse import FREE, is_fusible, stored_values
 from ...graph import Graph, Node
-from ...stitch.block_cuts import Cut, operand_cut
+from .block_cuts import Cut, operand_cut
 
 
 class OperandRead(NamedTuple):

@@ -1,7 +1,7 @@
-"""FusionStitching 2018's schedules: how blocks cut an output, and how they must cut its operands.
+"""How a cut of a value becomes a cut of its operands (FusionStitching 2018, section 4.2, Table 1).
 
-In:  an output shape, or a node and the cut of its output. Out: ``BlockCut``s, and the cut of an
-operand (section 4.2 of the paper).
+In:  a node and the cut of its output. Out: the cut of an operand, under which no block reads what
+another block owns; or None.
 
 Before:  %1 = sum %0 axes=(1,), its output [8704] cut by BlockCut(0, 512, "row"): 512 blocks of 17
 After:   the operand [8704, 17] is cut by BlockCut(0, 512, "row"): 512 blocks of 17 rows
@@ -16,74 +16,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from ..fuse import Composition
-from ..graph import Node
-
-
-@dataclass(frozen=True)
-class BlockCut:
-    """``(split_dim, sword, kind)``: how the blocks of a kernel cut one output.
-
-    Dimension ``split_dim`` is cut into ``sword`` equal pieces. ``row``: a block has one index of
-    each dimension before ``split_dim``, one piece of it, and all of the dimensions after it. That
-    is a contiguous part of the row-major tensor. ``column``: a block has one piece of
-    ``split_dim``, one index of each dimension after it, and all of the dimensions before it. Blocks
-    are numbered in row-major order of piece and indices.
-    """
-
-    split_dim: int
-    sword: int
-    kind: str = "row"  # "row" | "column"
-
-    def blocks(self, shape: Sequence[int]) -> int:
-        """How many blocks cover an output of this shape (FusionStitching 2018, section 4.2)."""
-        outside = shape[:self.split_dim] if self.kind == "row" else shape[self.split_dim + 1:]
-        return self.sword * math.prod(outside)
-
-
-@dataclass(frozen=True)
-class BlockComposition(Composition):
-    """FusionStitching 2018's kernel: loops in one block, which pass values through shared memory.
-
-    ``schedules``: (node, block cut) of every operation with a loop: the roots, the reduces, and the
-    values in ``shared``. A block cut cuts the operation's *output*. All block cuts make the same number
-    of blocks. All other operations are inlined. ``shared``: the values kept in shared memory,
-    producers first. ``threads``: the size of a block, a multiple of 32.
-    """
-
-    schedules: tuple[tuple[int, BlockCut], ...]
-    shared: tuple[int, ...] = ()
-    threads: int = 256
-
-    def shares(self, node: int) -> bool:
-        return node in self.shared
-
-    def renumber(self, number: Callable[[int], int]) -> BlockComposition:
-        return replace(self, schedules=tuple((number(node), block_cut) for node, block_cut in self.schedules),
-                       shared=tuple(map(number, self.shared)))
-
-
-WHOLE = BlockCut(0, 1)  # one block: legal for every shape
-
-
-def block_cuts_of(shape: Sequence[int]) -> list[BlockCut]:
-    """Every legal block cut of an output: all divisors of all dimensions, in both kinds.
-
-    An empty or rank-0 output has only ``WHOLE``.
-    """
-    if not math.prod(shape) or not shape:
-        return [WHOLE]
-    return [BlockCut(d, sword, kind) for kind in ("row", "column") for d, n in enumerate(shape) for sword in divisors(n)]
-
-
-def divisors(n: int) -> list[int]:
-    """All divisors of a positive number, ascending."""
-    return sorted({d for k in range(1, math.isqrt(n) + 1) if n % k == 0 for d in (k, n // k)})
+from ...graph import Node
+from ...stitch.blocks import WHOLE, BlockCut
 
 
 # ---------------------------------------------------------------- one cut for equal block cuts
