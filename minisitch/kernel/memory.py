@@ -122,7 +122,7 @@ class Layout:
             if value in far and value not in self.memory:
                 self.memory[value] = f"t{value}"
                 self.add(Buffer(f"t{value}", compute_dtype(t.dtype), t.size, "scratch", value, why="read by other blocks"))
-        near = {value for loop in self.plan.loops for value, _ in loop.near}
+        near = {r.value for r in self.plan.reads if r.distance in ("thread", "block")}
         for value in self.final:
             if value in near:
                 self.places[value] = self._place(self.final[value])

@@ -13,7 +13,7 @@ from ..fuse import is_heavy
 from ..graph import Node
 from ..stitch.index import Guard, Index, Within, linear, variable, variables_of
 from ..stitch.mapping import WARP
-from ..stitch.plan import LoopPlan
+from ..stitch.plan import LoopPlan, distance
 from ..stitch.pull import Key, Read
 from ..stitch.subroots import SubRoot, column_of, root
 from .ir import Choose, Clamp, Compute, Fold, FromIndex, Load, Scalar, Store
@@ -101,7 +101,7 @@ class Statements:
         if value not in layout.final:
             return self._load(key, layout.input_names[value], offset, None, variables)
         producer, place = layout.final[value], layout.places.get(value)
-        if key not in self.loop.near or place is None:
+        if place is None or distance(self.loop.sub_roots[0], producer, position) == "grid":
             whole = Within(offset, 0, self.graph[value].type.size)
             return self._load(key, layout.memory[value], offset, whole, variables)
         if place.where == "register":

@@ -152,7 +152,7 @@ def _sub_root(graph: Graph, node: Node, block_cut: BlockCut, space: Space, mappi
     rows, cols = (before + split, split + after) if block_cut.kind == "row" else (split + after, before + split)
     if node.kind != "reduce":
         partition = Partition(rows, (), cols, block_cut.sword)
-        return SubRoot(node.id, "map", node.type.shape, partition, space, 0, 0, partition.position(node.type.shape), mapping)
+        return SubRoot(node.id, "map", node.type.shape, partition, space, partition.position(node.type.shape), mapping)
     domain, reduced = graph[node.args[0]].type.shape, node.attr("axes")
     axis_of = axes if node.attr("keepdims") else [a for a in range(len(domain)) if a not in reduced]
     rows, cols = (tuple(axis_of[a] for a in axes if axis_of[a] not in reduced) for axes in (rows, cols))
@@ -161,8 +161,8 @@ def _sub_root(graph: Graph, node: Node, block_cut: BlockCut, space: Space, mappi
     if owned == 1:
         partition = Partition(rows, (), cols + reduced, block_cut.sword)
     warps = owned > 1 and serial >= WARP <= mapping.threads and is_row_reduce(graph, node)
-    return SubRoot(node.id, "reduce", domain, partition, space, 0, 0, result_position(node, partition.position(domain)), mapping,
-                warps=warps)
+    result_at = result_position(node, partition.position(domain))
+    return SubRoot(node.id, "reduce", domain, partition, space, result_at, mapping, warps=warps)
 
 
 def _apart(graph: Graph, sub_root: SubRoot, producer: SubRoot, key: Key, composition: BlockComposition) -> bool:

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from ..device import Device
 from ..errors import PlanError
@@ -32,10 +31,10 @@ from ..graph import Graph, Node
 from ..ops import compute_dtype, itemsize
 from .dominants import Group, candidates, groups_of, is_row_reduce, many_positions
 from .index import Position, axis_variables, linear
-from .mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap, map_columns, map_rows, map_rows_as
+from .mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap, map_columns, map_rows
 from .plan import StitchPlan, distance, leaves
 from .pull import Key, pull
-from .recompute import ReadingLoop, pays, worth_keeping
+from .recompute import Kept, pays, worth_keeping
 from .subroots import Partition, Space, SubRoot, adopt, makes_near, result_position
 
 # Bytes of shared memory reserved for block reduces (``kernel.memory``): two sets of exchange
@@ -51,104 +50,92 @@ SHORTEST_ROW, LONGEST_ROW = 512, 1 << 16
 
 
 # ---------------------------------------------------------------- one arrangement
-class Mapped(NamedTuple):
-    """How a loop runs over a value: its axes, its tasks, its threads."""
-
-    partition: Partition
-    space: Space
-    thread_map: ThreadMap
-
-
 class _Arranger:
     """Gives sub-roots their loops one by one, producers first. No other object of this file changes.
 
-    ``looped``: the nodes that become sub-roots. ``floors``: the lowest level that a node may have.
-    ``rowwise``: cut element-wise values by rows instead of flattening them.
+    ``looped``: the nodes that become sub-roots. ``kept``: those of them that could be inlined. They
+    are not made before the first level that needs them. ``rowwise``: cut element-wise values by rows
+    instead of flattening them.
     """
 
-    def __init__(self, graph: Graph, device: Device, stitching: Stitching, groups: Sequence[Group],
-                 looped: Collection[int], floors: Mapping[int, int], rowwise: bool) -> None:
-        self.graph, self.device, self.stitching = graph, device, stitching
-        self.floors, self.rowwise = floors, rowwise
-        self.looped = frozenset(looped)
-        self.group_of = {m: g for g in groups for m in g.members}
+    def __init__(self, graph: Graph, device: Device, stitching: Stitching, groups: tuple[Group, ...],
+                 looped: Collection[int], kept: Mapping[int, Kept], rowwise: bool) -> None:
+        self.graph, self.device, self.stitching, self.groups = graph, device, stitching, groups
+        self.looped, self.kept, self.rowwise = frozenset(looped), kept, rowwise
+        self.dominant_of = {m: graph[g.dominant] for g in groups for m in g.members}
         self.made: dict[int, SubRoot] = {}
         self.order: list[SubRoot] = []
         self.decisions: list[Decision] = []
 
-    def run(self) -> None:
-        for node_id in sorted(self.looped):
-            node = self.graph[node_id]
+    def plan(self) -> StitchPlan:
+        for node in map(self.graph.__getitem__, sorted(self.looped)):
             if node.kind == "reduce":
                 self._add_reduce(node)
-            elif node.op == "concatenate" and node.type.size and self._by_operands(node_id):
+            elif self._by_operands(node):
                 self._add_operands(node)
             else:
-                self._add_map(node)
+                self._add(self._element_wise(node))
+        return StitchPlan(self.graph, self.device, self.stitching, self.groups, tuple(self.order), tuple(self.decisions))
 
     # -- the loop of a sub-root
-    def _add(self, node: Node, role: str, domain: Sequence[int], how: Mapped, result_at: Position, floor: int = 0,
-             operand: int = -1) -> SubRoot:
+    def _add(self, s: SubRoot, floor: int = 0) -> SubRoot:
         """Give a sub-root the earliest loop over its tasks in which it finds all that it reads."""
-        floor = max(floor, self.floors.get(node.id, 0))
-        s = SubRoot(node.id, role, tuple(domain), how.partition, how.space, floor, 0, result_at, how.thread_map, operand=operand)
         reads = [(self.made[value], at) for value, at in leaves(self.graph, s, self.looped)]
         # one higher than a producer's if other tasks make what is read
-        levels = [producer.level + (not makes_near(producer, how.space, at)) for producer, at in reads]
+        levels = [producer.level + (not makes_near(producer, s.space, at)) for producer, at in reads]
+        if s.node in self.kept:
+            levels.append(self.kept[s.node].level)
         s = replace(s, level=max([floor, *levels]))
-        s = replace(s, phase=self._phase(s, reads))
-        self.order.append(s)
-        self.made[node.id] = s
-        return s
-
-    def _phase(self, s: SubRoot, reads: Sequence[tuple[SubRoot, Position]]) -> int:
-        """The highest phase of a producer in its segment, one higher if one loop cannot do both."""
         phase = 0
         for producer, at in reads:
             # asked as if it had the producer's phase: "loop" then says that one loop can do both
             how_far = distance(replace(s, phase=producer.phase), producer, at)
             if how_far != "grid":
                 phase = max(phase, producer.phase + (how_far != "loop"))
-        return phase
+        self.made[s.node] = s = replace(s, phase=phase)
+        self.order.append(s)
+        return s
 
-    def _map_adaptively(self, rows: int, cols: int) -> ThreadMap:
-        """The mapping of rows that several loops share: adaptive, whatever ``stitching.adaptive`` says.
+    def _map_rows(self, rows: int, cols: int, adaptive: bool = True, whole: bool = True) -> ThreadMap:
+        """The mapping of rows that the composition asks for.
 
-        It may split rows over blocks.
+        Rows may be split over blocks if there are grid barriers, or if they need not be ``whole``.
         """
-        return map_rows_as(replace(self.stitching, adaptive=True), rows, cols, self.device)
+        asked = self.stitching
+        return map_rows(rows, cols, self.device, adaptive=adaptive, whole=whole and not asked.barriers,
+                        threads_per_row=asked.threads_per_row, threads=asked.threads)
 
     # -- reduces
     def _add_reduce(self, node: Node) -> None:
-        shape = self.graph[node.args[0]].type.shape
-        if carried := self._carried(node, shape):
-            self._add_carry(node, shape, *carried)
+        if carry := self._carry(node):
+            self._add_carry(node, carry)
         elif is_row_reduce(self.graph, node):
-            self._add_row_reduce(node, shape)
+            self._add_row_reduce(node)
         else:
-            self._add_column_reduce(node, shape)
+            self._add_column_reduce(node)
 
-    def _add_fold(self, node: Node, role: str, shape: tuple[int, ...], how: Mapped) -> SubRoot:
-        return self._add(node, role, shape, how, result_position(node, how.partition.position(shape)))
+    def _fold(self, node: Node, role: str, partition: Partition, space: Space, mapping: ThreadMap) -> SubRoot:
+        domain = self.graph[node.args[0]].type.shape
+        result_at = result_position(node, partition.position(domain))
+        return SubRoot(node.id, role, domain, partition, space, result_at, mapping)
 
-    def _add_row_reduce(self, node: Node, shape: tuple[int, ...]) -> None:
+    def _add_row_reduce(self, node: Node) -> None:
+        shape = self.graph[node.args[0]].type.shape
         partition = _rows_of(node, shape)
         rows, _, cols = partition.extents(shape)
         # others wait for the result, or this loop waits for others
         reads = self._memory(node.args[0], partition.position(shape))
         waits = bool(self.graph.users[node.id]) or any(value in self.made for value, _ in reads)
-        mapping = map_rows_as(self.stitching, rows, cols, self.device, whole=waits)
-        how = Mapped(partition, _row_space(mapping), mapping)
+        mapping = self._map_rows(rows, cols, self.stitching.adaptive, whole=waits)
         self._decide(node, mapping.rule, mapping.why)
-        if mapping.splits == 1:
-            self._add_fold(node, "reduce", shape, how)
-            return
-        first = self._add_fold(node, "partial", shape, how)
-        how = how._replace(partition=Partition((0,), (), (1,)))
-        self._add(node, "combine", (rows, mapping.splits), how, first.result_at, first.level + 1)
+        split = mapping.splits > 1
+        first = self._add(self._fold(node, "partial" if split else "reduce", partition, _row_space(mapping), mapping))
+        if split:
+            parts = replace(first, role="combine", domain=(rows, mapping.splits), partition=Partition((0,), (), (1,)))
+            self._add(parts, first.level + 1)
 
-    def _add_column_reduce(self, node: Node, shape: tuple[int, ...]) -> None:
-        axes = node.attr("axes")
+    def _add_column_reduce(self, node: Node) -> None:
+        shape, axes = self.graph[node.args[0]].type.shape, node.attr("axes")
         last = max([a for a in axes if shape[a] != 1] or axes)
         kept = [a for a in range(len(shape)) if a not in axes]
         partition = Partition(tuple(a for a in kept if a < last), axes, tuple(a for a in kept if a > last))
@@ -156,136 +143,120 @@ class _Arranger:
         # readers cannot wait for other blocks
         whole = not self.stitching.barriers and bool(self.graph.users[node.id])
         mapping, slices = map_columns(rows, serial, cols, self.device, whole)
-        space = Space("column", rows, mapping.splits, slices, serial if slices > 1 else 1, cols)
-        how = Mapped(partition, space, mapping)
         self._decide(node, mapping.rule, mapping.why)
-        if slices == 1:
-            self._add_fold(node, "reduce", shape, how)
-        else:
-            self._combine_columns(node, (rows, slices, cols), self._add_fold(node, "partial", shape, how))
+        split = slices > 1
+        space = Space("column", rows, mapping.splits, slices, serial if split else 1, cols)
+        first = self._add(self._fold(node, "partial" if split else "reduce", partition, space, mapping))
+        if split:
+            self._combine_columns(first, rows, slices)
 
-    def _combine_columns(self, node: Node, parts: tuple[int, int, int], first: SubRoot) -> None:
-        """Fold partial results, a row of columns each: ``parts`` is their shape."""
-        rows, _, cols = parts
+    def _combine_columns(self, first: SubRoot, rows: int, parts: int) -> None:
+        """Fold the partial results of ``first``: ``parts`` rows of columns for each of its ``rows``."""
+        cols = first.cols
         mapping, _ = map_columns(rows, 1, cols, self.device)
         space = Space("column", rows, mapping.splits, cols=cols)
-        how = Mapped(Partition((0,), (1,), (2,)), space, mapping)
-        self._add(node, "combine", parts, how, first.result_at, first.level + 1)
+        partition = Partition((0,), (1,), (2,))
+        combine = SubRoot(first.node, "combine", (rows, parts, cols), partition, space, first.result_at, mapping)
+        self._add(combine, first.level + 1)
 
-    def _carried(self, node: Node, shape: tuple[int, ...]) -> tuple[Node, Mapped] | None:
-        """The row-reduce in whose loop the column-reduce ``node`` can run, and how. None if there is none.
+    def _carry(self, node: Node) -> SubRoot | None:
+        """The column-reduce ``node`` in the loop of a row-reduce. None if that cannot be.
 
         Both are in one group and read data of one shape. The rows of the row-reduce are the axes
         that ``node`` reduces. So one loop over the rows can feed both.
         """
-        dominant = self._row_reduce_of(node, shape)
-        if dominant is None or is_row_reduce(self.graph, node):
+        shape = self.graph[node.args[0]].type.shape
+        host = self._row_reduce_of(node, shape)
+        if host is None or is_row_reduce(self.graph, node):
             return None
         if not self.stitching.barriers and self.graph.users[node.id]:
             return None
         long_axes = {a for a, n in enumerate(shape) if n != 1}
-        if long_axes.difference(dominant.attr("axes")) != long_axes.intersection(node.attr("axes")):
+        if long_axes.difference(host.attr("axes")) != long_axes.intersection(node.attr("axes")):
             return None
         partition = _columns_of(node, shape)
         rows, _, cols = partition.extents(shape)
-        mapping = self._map_adaptively(rows, cols)
-        others = {s.thread_map for s in self.order if s.role == "carry" and s.space.rows == rows}
-        fits = mapping.splits == 1 and others <= {mapping} and self._room_for_carry(node, mapping, cols)
-        return (dominant, Mapped(partition, Space("row", rows), mapping)) if fits else None
+        mapping = self._map_rows(rows, cols)
+        carry = self._fold(node, "carry", partition, Space("row", rows), mapping)
+        others = [s for s in self.order if s.role == "carry"]
+        one_map = all(s.thread_map == mapping for s in others if s.space == carry.space)
+        return carry if mapping.splits == 1 and one_map and self._have_room([*others, carry]) else None
 
     def _row_reduce_of(self, node: Node, shape: tuple[int, ...]) -> Node | None:
         """The dominant of the node's group, if it is a row-reduce over data of this shape."""
-        if node.id not in self.group_of:
-            return None
-        dominant = self.graph[self.group_of[node.id].dominant]
-        if dominant.kind != "reduce" or not is_row_reduce(self.graph, dominant):
+        dominant = self.dominant_of.get(node.id)
+        if dominant is None or dominant.kind != "reduce" or not is_row_reduce(self.graph, dominant):
             return None
         return dominant if self.graph[dominant.args[0]].type.shape == shape else None
 
-    def _room_for_carry(self, node: Node, mapping: ThreadMap, cols: int) -> bool:
-        """Whether the column sums fit in shared memory.
+    def _have_room(self, carries: Sequence[SubRoot]) -> bool:
+        """Whether these column sums fit in shared memory.
 
         They stay there for as long as the block runs. Unlike a kept row they cannot be demoted.
         """
-        rows = [(s.node, s.thread_map.rows_per_block * s.cols) for s in self.order if s.role == "carry"]
-        rows.append((node.id, mapping.rows_per_block * cols))
-        needed = sum(size * itemsize(compute_dtype(self.graph[value].type.dtype)) for value, size in rows)
+        needed = 0
+        for s in carries:
+            dtype = compute_dtype(self.graph[s.node].type.dtype)
+            needed += s.thread_map.rows_per_block * s.cols * itemsize(dtype)
         return needed <= self.device.shared_per_block - EXCHANGE_BYTES
 
-    def _add_carry(self, node: Node, shape: tuple[int, ...], host: Node, how: Mapped) -> None:
-        parts = how.thread_map.blocks * how.thread_map.rows_per_block
+    def _add_carry(self, node: Node, carry: SubRoot) -> None:
+        host, parts = self.dominant_of[node.id], carry.thread_map.blocks * carry.thread_map.rows_per_block
         self._decide(node, "carry", f"shares its rows with %{host.id} {host.op}: one partial row for each of "
                                     f"{parts} row lanes, so the data is read once")
-        first = self._add_fold(node, "carry", shape, how)
-        self._combine_columns(node, (1, parts, first.cols), first)
+        self._combine_columns(self._add(carry), 1, parts)
 
     # -- element-wise sub-roots
-    def _add_map(self, node: Node) -> None:
-        how = self._mapped(node)
-        self._add(node, "map", node.type.shape, how, how.partition.position(node.type.shape))
-
-    def _by_operands(self, value: int) -> bool:
+    def _by_operands(self, node: Node) -> bool:
         """Whether a concatenation is stored operand by operand (``_add_operands``).
 
         True for an output whose readers, if it has any, are column-reduces: they wait for the whole
         value anyway. Also true for an output with more than ``MOST_CHOICES`` operands: testing for
         each element which operand it comes from costs more than a grid barrier.
         """
-        if value not in self.graph.outputs:
+        if node.op != "concatenate" or not node.type.size or node.id not in self.graph.outputs:
             return False
-        many = self.stitching.barriers and self._choices(value) > MOST_CHOICES
-        return many or all(self._waits(self.graph[user]) for user in self.graph.users[value])
-
-    def _choices(self, value: int) -> int:
-        """How many operands a reader of a concatenation chooses from.
-
-        A nested concatenation that is not in memory counts with its own operands. The count stops
-        after ``MOST_CHOICES``.
-        """
-        pending, found = [value], 0
-        while pending and found <= MOST_CHOICES:
-            node = self.graph[pending.pop()]
-            if node.op == "concatenate" and (node.id == value or node.id not in self.looped):
-                pending += node.args
-            else:
-                found += 1
-        return found
+        many = self.stitching.barriers and len(self._operands(node)) > MOST_CHOICES
+        return many or all(self._waits(self.graph[user]) for user in self.graph.users[node.id])
 
     def _waits(self, node: Node) -> bool:
         """True for a reduce that reads rows of other tasks under every mapping."""
-        if node.kind != "reduce" or is_row_reduce(self.graph, node):
-            return False
-        return self._carried(node, self.graph[node.args[0]].type.shape) is None
+        return node.kind == "reduce" and not is_row_reduce(self.graph, node) and self._carry(node) is None
 
-    def _add_operands(self, node: Node) -> None:
-        """Give each operand of a concatenation a loop that stores it at its offset in the result.
+    def _operands(self, joined: Node) -> list[tuple[Node, tuple[int, ...]]]:
+        """The operands of a concatenation, each with the place of its first element in the result.
 
-        So no element has to test which operand it comes from. A nested concatenation that is not in
-        memory is stored operand by operand, too.
+        A nested concatenation that is not in memory counts with its own operands.
         """
-        pending, operands = [(node, (0,) * len(node.type.shape))], []
+        found, pending = [], [(joined, (0,) * joined.type.rank)]
         while pending:
             operand, origin = pending.pop()
-            if operand is node or (operand.op == "concatenate" and operand.id not in self.looped):
-                axis, inner = operand.attr("axis"), []
-                for arg in map(self.graph.__getitem__, operand.args):
-                    inner.append((arg, origin))
-                    origin = *origin[:axis], origin[axis] + arg.type.shape[axis], *origin[axis + 1:]
-                pending += reversed(inner)
-            elif operand.type.size:
-                operands.append((operand, origin))
+            if operand is not joined and (operand.op != "concatenate" or operand.id in self.looped):
+                found += [(operand, origin)] if operand.type.size else []
+                continue
+            axis, inner = operand.attr("axis"), []
+            for arg in map(self.graph.__getitem__, operand.args):
+                inner.append((arg, origin))
+                origin = *origin[:axis], origin[axis] + arg.type.shape[axis], *origin[axis + 1:]
+            pending += reversed(inner)
+        return found
+
+    def _add_operands(self, node: Node) -> None:
+        """Give each operand of a concatenation a loop that stores it at its place in the result.
+
+        So no element has to test which operand it comes from.
+        """
         stored = []
-        for operand, origin in operands:
-            how = self._mapped(operand)
-            inside = how.partition.position(operand.type.shape)
-            result_at = tuple(i + first for i, first in zip(inside, origin, strict=True))
-            stored.append(self._add(node, "operand", operand.type.shape, how, result_at, operand=operand.id))
+        for operand, origin in self._operands(node):
+            s = self._element_wise(operand)
+            result_at = tuple(i + first for i, first in zip(s.result_at, origin, strict=True))
+            stored.append(self._add(replace(s, node=node.id, role="operand", operand=operand.id, result_at=result_at)))
         self.made[node.id] = max(stored, key=lambda s: s.level)
         self._decide(node, "by-operands", "its readers wait until all is written, so no element chooses an operand: "
                                      f"{count(len(stored), 'operand')} stored each where it belongs")
 
-    def _mapped(self, node: Node) -> Mapped:
-        """How the loop of an element-wise value runs: partition, tasks, and thread mapping.
+    def _element_wise(self, node: Node) -> SubRoot:
+        """An element-wise value with its axes, its tasks and its threads.
 
         Proactive adaptation (AStitch 2022, 4.3): take over a producer's rows, to stay Regional. If
         no producer's rows fit, take the rows of the dominant, or of a reduce that reads the value.
@@ -296,18 +267,26 @@ class _Arranger:
         for producer, position in sorted(producers, key=lambda read: -read[0].level):
             partition = adopt(producer, position, shape)
             if partition is not None and self._fills(producer.space, partition.extents(shape)):
-                self._decide(node, "proactive-adaptation",
-                             f"takes the {count(producer.space.rows, 'row')} of %{producer.node}")
-                return Mapped(partition, producer.space, producer.thread_map)
+                self._decide(node, "proactive-adaptation", f"takes the {count(producer.space.rows, 'row')} of %{producer.node}")
+                mapping = self._widened(producer, partition.extents(shape)[2])
+                return SubRoot(node.id, "map", shape, partition, producer.space, partition.position(shape), mapping)
         reduce = self._row_reduce_of(node, shape) or self._row_reduce_that_reads(node)
         partition = _rows_of(reduce, shape) if reduce else self._flat(shape, reads)
         rows, _, cols = partition.extents(shape)
         if reduce:
-            mapping = self._map_adaptively(rows, cols)
+            mapping = self._map_rows(rows, cols)
         else:
             mapping = map_rows(rows, cols, self.device, threads=self.stitching.threads)
         self._decide(node, mapping.rule, mapping.why)
-        return Mapped(partition, _row_space(mapping), mapping)
+        return SubRoot(node.id, "map", shape, partition, _row_space(mapping), partition.position(shape), mapping)
+
+    def _widened(self, producer: SubRoot, cols: int) -> ThreadMap:
+        """The map of the producer's rows; of longer rows if the reader has more columns."""
+        space, known = producer.space, producer.thread_map
+        if space.kind != "row" or space.chunks > 1 or cols <= known.cols:
+            return known
+        wider = self._map_rows(space.rows, cols, self.stitching.adaptive)
+        return wider if wider.splits == 1 else known
 
     def _memory(self, value: int, position: Position) -> Sequence[Key]:
         """All reads from memory that ``value`` at ``position`` is computed from."""
@@ -409,40 +388,35 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
 
     Raises BarrierNeeded if ``stitching`` forbids grid barriers and a value cannot do without one.
     """
-    groups = groups_of(graph, stitching.merge)
+    groups, by_rules = groups_of(graph, stitching.merge), stitching.kept is None
 
-    def arranged(sub_roots: Collection[int], floors: Mapping[int, int], rowwise: bool = False) -> StitchPlan:
-        arranger = _Arranger(graph, device, stitching, groups, sub_roots, floors, rowwise)
-        arranger.run()
-        return StitchPlan(graph, device, stitching, groups, tuple(arranger.order), tuple(arranger.decisions))
+    def arranged(sub_roots: Collection[int], kept: Mapping[int, Kept], rowwise: bool = False) -> StitchPlan:
+        return _Arranger(graph, device, stitching, groups, sub_roots, kept, rowwise).plan()
 
     # 1
     chosen, scattered = _first_sub_roots(graph, stitching)
     decisions = [Decision((v,), "keep", "many-positions", why) for v, why in scattered.items()]
-    floors: dict[int, int] = {}
-    plan = arranged(chosen, floors)
+    plan = arranged(chosen, {})
     # 2
-    if not stitching.barriers and stitching.kept is None:
+    if by_rules and not stitching.barriers:
         fixed = {v for v in plan.final if graph[v].kind == "reduce"} | {*graph.outputs} | scattered.keys()
         while far := _behind_barriers(plan).keys() - fixed:
             chosen -= far
             decisions += _too_far(far)
-            plan = arranged(chosen, floors)
-    if stitching.keep and stitching.kept is None:
-        floors = worth_keeping(graph, plan.final, _evaluated(plan))
-    if floors:
-        # 3
-        plan = arranged(chosen | floors.keys(), floors)
-        # 4
-        if useless := [v for v in floors if not pays(plan, v, stitching.barriers)]:
-            decisions += _too_far(useless)
-            floors = {v: level for v, level in floors.items() if v not in useless}
-            plan = arranged(chosen | floors.keys(), floors)
-        decisions += [Decision((v,), "keep", "costly-and-shared", f"%{v} {graph[v].op} is needed in several phases")
-                      for v in floors]
+            plan = arranged(chosen, {})
+    # 3
+    kept = worth_keeping(plan) if by_rules and stitching.keep else {}
+    if kept:
+        plan = arranged(chosen | kept.keys(), kept)
+    # 4
+    if useless := {v for v, k in kept.items() if not pays(plan, v, k.heavy and stitching.barriers)}:
+        decisions += _too_far(useless)
+        kept = {v: k for v, k in kept.items() if v not in useless}
+        plan = arranged(chosen | kept.keys(), kept)
+    decisions += [Decision((v,), "keep", "costly-and-shared", f"%{v} {graph[v].op} is needed in several phases") for v in kept]
     # 5
     if not stitching.barriers and _behind_barriers(plan):
-        plan = arranged(chosen | floors.keys(), floors, rowwise=True)
+        plan = arranged(chosen | kept.keys(), kept, rowwise=True)
     if not stitching.barriers and (waits := _behind_barriers(plan)):
         value, reader = min(waits.items())
         raise BarrierNeeded(f"%{reader} {graph[reader].op} reads %{value} {graph[value].op}, which other blocks compute: "
@@ -463,17 +437,6 @@ def _first_sub_roots(graph: Graph, stitching: Stitching) -> tuple[set[int], dict
 def _too_far(values: Collection[int]) -> list[Decision]:
     return [Decision((v,), "recompute", "not-local", f"%{v} would cross a grid barrier")
             for v in sorted(values)]
-
-
-def _evaluated(plan: StitchPlan) -> list[tuple[int, ReadingLoop]]:
-    """The value that each loop evaluates, with the loop.
-
-    A combine evaluates nothing. An operand of a concatenation does not count if it has a loop of
-    its own.
-    """
-    found = [(s.operand if s.role == "operand" else s.node, s) for s in plan.sub_roots if s.role != "combine"]
-    return [(value, (s.level, s.space, s.phase)) for value, s in found
-            if s.role != "operand" or value not in plan.final]
 
 
 def _behind_barriers(plan: StitchPlan) -> dict[int, int]:

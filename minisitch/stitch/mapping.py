@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..device import Device
-from ..fuse import Composition, Stitching, count
+from ..fuse import count
 
 WARP = 32
 EXCHANGED_AT_ONCE = 32  # reductions of a row whose warps exchange results at one barrier
@@ -93,18 +93,6 @@ def map_rows(rows: int, cols: int, device: Device, *, adaptive: bool = True, who
     if device.kind == "gpu":
         why = f"{count(per_row, 'thread')} a row, {count(together, 'row')} a block, {steps} in turn: {blocks} of {wave} resident"
     return ThreadMap(rows, cols, blocks, together * per_row, together, per_row, steps, 1, cols, "task-packing", why)
-
-
-def map_rows_as(composition: Composition, rows: int, cols: int, device: Device, whole: bool = True) -> ThreadMap:
-    """The mapping that a composition asks for.
-
-    Rows may be split over blocks if the composition has grid barriers, or if they need not be
-    ``whole``. A composition that is not a ``Stitching`` may always split them.
-    """
-    if not isinstance(composition, Stitching):
-        return map_rows(rows, cols, device)
-    return map_rows(rows, cols, device, adaptive=composition.adaptive, whole=whole and not composition.barriers,
-                    threads_per_row=composition.threads_per_row, threads=composition.threads)
 
 
 def map_columns(rows: int, serial: int, cols: int, device: Device, whole: bool = False) -> tuple[ThreadMap, int]:

@@ -37,7 +37,7 @@ from ..fuse import Composition, Decision, count
 from ..graph import Graph
 from .dominants import Group
 from .index import Position
-from .mapping import ThreadMap, map_rows_as
+from .mapping import ThreadMap
 from .pull import Key, Pull, pull
 from .subroots import LoopKey, Space, SubRoot, makes_near, root
 
@@ -109,7 +109,6 @@ class LoopPlan(LoopKey):
     sub_roots: tuple[SubRoot, ...]
     pulled: Pull
     reads: tuple[LoopRead, ...]
-    near: frozenset[Key]  # what they read of earlier loops of their own block
 
     @property
     def warps(self) -> bool:
@@ -161,12 +160,7 @@ class StitchPlan:
             roots = [root(self.graph, s) for s in sub_roots if s.role != "combine"]
             own = [root(self.graph, s) for s in sub_roots if s.role == "map"]
             pulled = pull(self.graph, roots, frozenset(final), own)
-            # Not taken from ``self.reads``. Each pull numbers the gathers' indices anew (``at0``,
-            # ``at1``), and the statements of the loop have the numbers of this one.
-            near = frozenset((value, at) for value, at in pulled.leaves
-                             if value in final and distance(sub_roots[0], final[value], at) in ("thread", "block"))
-            found.append(LoopPlan(**vars(key), order=order, sub_roots=tuple(sub_roots), pulled=pulled, reads=tuple(reads[key]),
-                                  near=near))
+            found.append(LoopPlan(**vars(key), order=order, sub_roots=tuple(sub_roots), pulled=pulled, reads=tuple(reads[key])))
         return tuple(found)
 
     @cached_property
@@ -180,24 +174,14 @@ class StitchPlan:
         """The map of each segment by itself.
 
         It is the map of the segment's column sums, which fixes the number of partial results. A
-        segment without column sums has the map of its widest loop.
+        segment without column sums has the map with the most columns.
         """
         found: dict[SegmentKey, ThreadMap] = {}
-        for loop in self.loops:
-            found[loop.segment] = self._widest(loop, found.get(loop.segment))
+        for s in sorted(self.sub_roots, key=lambda s: s.loop):
+            known = found.setdefault(s.segment, s.thread_map)
+            if s.thread_map.cols > known.cols:
+                found[s.segment] = s.thread_map
         return found | {s.segment: s.thread_map for s in self.sub_roots if s.role == "carry"}
-
-    def _widest(self, loop: LoopPlan, earlier: ThreadMap | None) -> ThreadMap:
-        """The widest map among a loop's sub-roots and ``earlier``, the widest of earlier loops.
-
-        Rows that no map splits are mapped for the loop's columns.
-        """
-        own = [s.thread_map for s in loop.sub_roots if s.thread_map.splits == loop.space.chunks]
-        best = max([earlier, *own] if earlier else own, key=lambda m: m.cols)
-        if loop.space.kind != "row" or loop.space.chunks > 1 or loop.cols <= best.cols:
-            return best
-        wider = map_rows_as(self.composition, loop.space.rows, loop.cols, self.device)
-        return wider if wider.splits == 1 else best
 
     @cached_property
     def reads(self) -> tuple[LoopRead, ...]:

@@ -1,7 +1,6 @@
 """Which values of a kernel are computed once and kept, although they could be inlined.
 
-In:  a kernel's body, the values that have loops, and which loop evaluates what. Out: more values to
-give loops to.
+In:  a plan of the kernel. Out: more values to give loops to.
 
 A value without a loop is inlined where it is read, so every loop that reads it computes it again.
 It is kept instead if several loops read it, and if one of these is true (FusionStitching 2018 B9,
@@ -16,26 +15,29 @@ After:   %4 has a loop, that of %5, from which %7 takes it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from typing import NamedTuple
 
 from ..fuse import is_heavy
-from ..graph import Graph
 from .plan import StitchPlan
-
-# its level, its tasks, its phase (``subroots.LoopKey``)
-ReadingLoop = tuple[int, Hashable, int]
+from .subroots import Space
 
 
-def worth_keeping(graph: Graph, looped: Collection[int], loops: Sequence[tuple[int, ReadingLoop]]) -> dict[int, int]:
+class Kept(NamedTuple):
+    """A value that is kept: the first level that needs it, and whether it is heavy."""
+
+    level: int
+    heavy: bool
+
+
+def worth_keeping(plan: StitchPlan) -> dict[int, Kept]:
     """Values that several loops need, and that cost more to recompute than to keep.
 
-    Returns value -> first level. ``looped`` are the values that already have loops. ``loops`` are
-    pairs of a value and the loop that evaluates it. Of a chain of such values only the last is
-    kept: the one with a user that is a sub-root, or that other loops need.
+    Of a chain of such values only the last is kept: the one with a user that is a sub-root, or that
+    other loops need.
     """
-    needs = _needs(graph, looped, loops)
+    graph, looped, needs = plan.graph, plan.final, _needs(plan)
     heavy, operands = [False] * len(graph), [0] * len(graph)
-    keep: dict[int, int] = {}
+    keep: dict[int, Kept] = {}
     for node in graph.nodes:
         if node.kind == "source" or node.id in looped:
             operands[node.id] = int(node.op == "input" or node.id in looped)
@@ -49,44 +51,31 @@ def worth_keeping(graph: Graph, looped: Collection[int], loops: Sequence[tuple[i
             continue
         spread = len({(level, space) for level, space, _ in places}) > 1
         if heavy[node.id] or (operands[node.id] >= 2 and not spread):
-            keep[node.id] = min(level for level, _, _ in places)
+            keep[node.id] = Kept(min(level for level, _, _ in places), heavy[node.id])
             heavy[node.id], operands[node.id] = False, 1
     return keep
 
 
-def _needs(graph: Graph, looped: Collection[int], loops: Sequence[tuple[int, ReadingLoop]]) -> list[set[ReadingLoop]]:
-    """For each value the loops that compute it. ``loops`` says where each computation starts."""
-    own: list[set[ReadingLoop]] = [set() for _ in graph.nodes]
-    for value, loop in loops:
-        own[value].add(loop)
-    found = [set(o) for o in own]
-    for node in reversed(graph.nodes):
+def _needs(plan: StitchPlan) -> list[set[tuple[int, Space, int]]]:
+    """For each value the loops that compute it, by level, tasks and phase."""
+    found: list[set[tuple[int, Space, int]]] = [set() for _ in plan.graph.nodes]
+    for s in plan.sub_roots:
+        if s.role == "operand" and s.operand not in plan.final:  # others have a loop of their own
+            found[s.operand].add((s.level, s.space, s.phase))
+        elif s.role not in ("operand", "combine"):  # a combine computes nothing
+            found[s.node].add((s.level, s.space, s.phase))
+    for node in reversed(plan.graph.nodes):
         for arg in node.args:
-            found[arg] |= own[node.id] if node.id in looped else found[node.id]
+            if arg not in plan.final:
+                found[arg] |= found[node.id]
     return found
 
 
-def pays(plan: StitchPlan, value: int, barriers: bool) -> bool:
+def pays(plan: StitchPlan, value: int, may_travel: bool) -> bool:
     """Whether keeping a value pays, once the loops of its readers are known.
 
-    Not if no loop reads it. A light value must be read by the block that makes it. A heavy one may
-    also travel through global memory, if grid barriers are allowed.
+    Not if no loop reads it. The block that makes it must read it, unless it ``may_travel`` through
+    global memory.
     """
-    distances = [r.distance for r in plan.reads if r.value == value]
-    return bool(distances) and ("grid" not in distances or (barriers and _is_costly(plan.graph, value, plan.final)))
-
-
-def _is_costly(graph: Graph, value: int, stops: Collection[int]) -> bool:
-    """True if computing ``value`` takes a heavy operation on at least as many elements.
-
-    ``stops`` are values that are already there, and are not computed.
-    """
-    pending, seen = [value], {value}
-    while pending:
-        node = graph[pending.pop()]
-        if node.kind == "map" and is_heavy(graph, node):
-            return True
-        fresh = [a for a in node.args if a not in stops and a not in seen and graph[a].type.size >= graph[value].type.size]
-        seen.update(fresh)
-        pending += fresh
-    return False
+    distances = {r.distance for r in plan.reads if r.value == value}
+    return bool(distances) and (may_travel or "grid" not in distances)

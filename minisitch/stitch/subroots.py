@@ -129,10 +129,10 @@ class SubRoot:
     domain: tuple[int, ...]
     partition: Partition
     space: Space
-    level: int  # grid barriers before it
-    phase: int  # the order of the loops in a segment
     result_at: Position  # where its result lies, in terms of row and col
     thread_map: ThreadMap
+    level: int = 0  # grid barriers before it
+    phase: int = 0  # the order of the loops in a segment
     warps: bool = False  # of a reduce in a block: a warp folds each column
     operand: int = -1  # with the role ``operand``: the value it evaluates
 
