@@ -15,6 +15,7 @@ from minisitch.simplify import simplify
 from minisitch.stitch.dominants import candidates, groups_of
 from minisitch.stitch.index import linear, value_at
 from minisitch.stitch.loops import stitch
+from minisitch.stitch.plan import distance
 from minisitch.stitch.pull import pull
 from minisitch.stitch.subroots import column_of, root
 from minisitch.strategies import cost
@@ -330,8 +331,10 @@ def test_pieces_read_a_kept_row_by_indices_of_their_own():
     inputs = [rng.standard_normal((2, 123), np.float32), rng.integers(0, 123, 30)]
     for device in (CPU, TOY):
         plan = stitch(graph, device, Stitching(kept=(2,)))
-        assert len(plan.loops[-1].sub_roots) == 2 and {value for value, _ in plan.loops[-1].near} == {2}
-        assert {at for _, at in plan.loops[-1].near} == {at for value, at in plan.loops[-1].pulled.leaves if value == 2}
+        loop = plan.loops[-1]
+        assert len(loop.sub_roots) == 2 and {r.value for r in loop.reads} == {2}
+        looked_up = [at for value, at in loop.pulled.leaves if value == 2]
+        assert len(looked_up) == 2 and all(distance(s, plan.final[2], at) == "block" for at in looked_up for s in loop.sub_roots)
     stepped_kernel(default_kernel(plan), inputs)
 
 

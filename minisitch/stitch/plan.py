@@ -27,7 +27,7 @@ register of every thread, a row in shared memory, or a row of global memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -67,16 +67,16 @@ def distance(reader: SubRoot, producer: SubRoot, at: Position) -> str:
     return "thread" if producer.cols == reader.cols and not (producer.warps or reader.warps) else "block"
 
 
-def leaves(graph: Graph, s: SubRoot, sub_roots: frozenset[int]) -> list[Key]:
-    """The sub-roots that a sub-root's loop reads, each with its position.
+def pulled_by(graph: Graph, sub_roots: Iterable[SubRoot], in_memory: frozenset[int]) -> Pull:
+    """All that a loop with these sub-roots computes. A combine adds nothing: it reads only partial results."""
+    roots = [root(graph, s) for s in sub_roots if s.role != "combine"]
+    own = [root(graph, s) for s in sub_roots if s.role == "map"]
+    return pull(graph, roots, in_memory, own)
 
-    A combine reads only partial results, so none.
-    """
-    if s.role == "combine":
-        return []
-    asked = root(graph, s)
-    found = pull(graph, [asked], sub_roots, own=[asked] if s.role == "map" else [])
-    return [key for key in found.leaves if key[0] in sub_roots]
+
+def leaves(graph: Graph, s: SubRoot, in_memory: frozenset[int]) -> list[Key]:
+    """The sub-roots that a sub-root's loop reads, each with its position."""
+    return [key for key in pulled_by(graph, [s], in_memory).leaves if key[0] in in_memory]
 
 
 # ---------------------------------------------------------------- threads
@@ -113,7 +113,7 @@ class LoopPlan(LoopKey):
     @property
     def warps(self) -> bool:
         """True where a column is not one thread's but a warp's."""
-        return any(s.warps for s in self.sub_roots)
+        return self.folds == "warp"
 
 
 class Scheme(NamedTuple):
@@ -155,12 +155,10 @@ class StitchPlan:
         reads: dict[LoopKey, list[LoopRead]] = {key: [] for key in shared}
         for read in self.reads:
             reads[read.reader.loop].append(read)
-        final, found = self.final, []
-        for order, (key, sub_roots) in enumerate(sorted(shared.items())):
-            roots = [root(self.graph, s) for s in sub_roots if s.role != "combine"]
-            own = [root(self.graph, s) for s in sub_roots if s.role == "map"]
-            pulled = pull(self.graph, roots, frozenset(final), own)
-            found.append(LoopPlan(**vars(key), order=order, sub_roots=tuple(sub_roots), pulled=pulled, reads=tuple(reads[key])))
+        found = []
+        for order, key in enumerate(sorted(shared)):
+            pulled = pulled_by(self.graph, shared[key], frozenset(self.final))
+            found.append(LoopPlan(**vars(key), order=order, sub_roots=tuple(shared[key]), pulled=pulled, reads=tuple(reads[key])))
         return tuple(found)
 
     @cached_property
@@ -177,9 +175,8 @@ class StitchPlan:
         segment without column sums has the map with the most columns.
         """
         found: dict[SegmentKey, ThreadMap] = {}
-        for s in sorted(self.sub_roots, key=lambda s: s.loop):
-            known = found.setdefault(s.segment, s.thread_map)
-            if s.thread_map.cols > known.cols:
+        for s in self.sub_roots:
+            if s.segment not in found or s.thread_map.cols > found[s.segment].cols:
                 found[s.segment] = s.thread_map
         return found | {s.segment: s.thread_map for s in self.sub_roots if s.role == "carry"}
 

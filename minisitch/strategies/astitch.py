@@ -45,11 +45,12 @@ def astitch(graph: Graph, device: Device) -> FusionPlan:
     """
     depth = call_depths(graph)
     stored = stored_values(graph)
-    readers = _readers(graph, stored)
     members_at: dict[int, list[int]] = {}
+    readers: Counter[int] = Counter()  # for each value, the members that read it, directly or through views
     for node in graph.nodes:
         if is_fusible(node) and (node.op not in FREE or node.id in stored):
             members_at.setdefault(depth[node.id], []).append(node.id)
+            readers.update(sources(graph, node))
     decisions: list[Decision] = []
     found: list[list[int]] = []
     for number, members in sorted(members_at.items()):
@@ -111,22 +112,13 @@ def _bytes_read(graph: Graph, stored: set[int]) -> list[int]:
     return found
 
 
-def _readers(graph: Graph, stored: set[int]) -> Counter[int]:
-    """How many operations inside kernels read each value, directly or through views."""
-    found: Counter[int] = Counter()
-    for node in graph.nodes:
-        if node.kind not in ("source", "library") and (node.op not in FREE or node.id in stored):
-            found.update(sources(graph, node))
-    return found
-
-
 def _within_arguments(graph: Graph, members: Sequence[int], stored: set[int], readers: Counter[int]) -> list[list[int]]:
     """Split the members of one depth at the argument limit. The kernels never wait for each other in a circle."""
-    kernels, start, members = [], 0, _depth_first(graph, members)
-    while start < len(members):
-        end = start + _longest(graph, members[start:], stored, readers)
-        kernels.append(list(members[start:end]))
-        start = end
+    kernels, rest = [], _depth_first(graph, members)
+    while rest:
+        length = _longest(graph, rest, stored, readers)
+        kernels.append(rest[:length])
+        rest = rest[length:]
     return kernels
 
 
