@@ -60,15 +60,6 @@ class Composition:
 
     products: ClassVar[bool] = False  # whether such a kernel may hold matrix products
 
-    @property
-    def several_columns(self) -> bool:
-        """Whether a GPU's threads may take several columns of a row (``passes.vectorize``).
-
-        Not allowed if the strategy has chosen the threads or the kept values, or forbids grid
-        barriers: it then has prices for one column a thread.
-        """
-        return False
-
     def shares(self, node: int) -> bool:
         """Whether a block keeps a value in shared memory although it is also stored to global memory.
 
@@ -106,10 +97,6 @@ class Stitching(Composition):
     threads_per_row: int = 0
     threads: int = 0
 
-    @property
-    def several_columns(self) -> bool:
-        return not (self.threads_per_row or self.threads or self.kept is not None or not self.barriers)
-
     def renumber(self, number: Callable[[int], int]) -> Stitching:
         return self if self.kept is None else replace(self, kept=tuple(sorted(map(number, self.kept))))
 
@@ -118,8 +105,10 @@ class Stitching(Composition):
 
         The names of kernels depend on this text.
         """
-        values = [(f.name, getattr(self, f.name), f.default) for f in fields(self)]
-        return f"Stitching({', '.join(f'{n}={v!r}' for k, (n, v, default) in enumerate(values) if k < 3 or v != default)})"
+        always = ("adaptive", "merge", "keep")
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        shown = [f.name for f in fields(self) if f.name in always or values[f.name] != f.default]
+        return f"Stitching({', '.join(f'{name}={values[name]!r}' for name in shown)})"
 
 
 ALL_INGREDIENTS = Stitching()
@@ -251,7 +240,8 @@ def behind_views(graph: Graph, value: int) -> int:
 
 def sources(graph: Graph, node: Node) -> set[int]:
     """The values that a node reads, behind views, except constants and iotas."""
-    return {source for arg in node.args if graph[source := behind_views(graph, arg)].op not in GENERATED}
+    found = {behind_views(graph, arg) for arg in node.args}
+    return {value for value in found if graph[value].op not in GENERATED}
 
 
 # ---------------------------------------------------------------- from kernels to a plan
@@ -267,31 +257,38 @@ def make_plan(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]],
     for all kernels, or one a kernel. ``decisions`` are kept in the plan. Raises PlanError for an id
     of no fusible node, for kernels that wait for each other, and for arguments of another type.
     """
+    listed = _checked(graph, strategy, kernels)
+    how = [composition] * len(listed) if isinstance(composition, Composition) else composition
+    flows = [Pattern(tuple(sorted(set(p))), (), "pipeline") for p in pipelines]
+    inside = {member for flow in flows for member in flow.members}
+    calls = [n.id for n in graph.nodes if n.kind == "library" and n.id not in inside]
+    # What each pattern is asked to make. ``_close`` adds what it also computes, but does not write.
+    asked = [Pattern(tuple(sorted(set(k))), (), "kernel", c) for k, c in zip(listed, how, strict=True) if k]
+    asked += [Pattern((call,), (call,), "library") for call in calls] + flows
+    patterns = [_close(graph, p) for p in asked]
+    # a returned constant, a view of an input ...
+    own = composition if isinstance(composition, Stitching) else ALL_INGREDIENTS
+    while missing := _needed_outside(graph, patterns).difference(*(p.members for p in asked)):
+        alone = [Pattern((v,), (), "kernel", own) for v in sorted(missing)]
+        asked += alone
+        patterns += [_close(graph, p) for p in alone]
+    patterns = _with_outputs(graph, patterns, asked)
+    return verify_plan(FusionPlan(graph, strategy, in_order(graph, patterns), tuple(decisions)))
+
+
+def _checked(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]]) -> list[Sequence[int]]:
+    """The kernels as a list. Raises PlanError if they are not lists of ids of fusible nodes."""
+    where = f"strategy {strategy}:"
     if not isinstance(graph, Graph) or not isinstance(kernels, Iterable):
-        raise PlanError(f"strategy {strategy}: make_plan takes a Graph and lists of ids, not {graph!r:.40} and {kernels!r:.40}")
+        raise PlanError(f"{where} make_plan takes a Graph and lists of ids, not {graph!r:.40} and {kernels!r:.40}")
     listed = list(kernels)
     if flat := [k for k in listed if isinstance(k, int)]:
-        raise PlanError(f"strategy {strategy}: {flat[0]} is not a kernel; a kernel is a list of ids, as in [[1, 2], [3]]")
+        raise PlanError(f"{where} {flat[0]} is not a kernel; a kernel is a list of ids, as in [[1, 2], [3]]")
     for value in chain.from_iterable(listed):
         if not isinstance(value, int) or not 0 <= value < len(graph) or not is_fusible(graph[value]):
-            raise PlanError(f"strategy {strategy}: a kernel holds {value!r}; it may hold ids of maps, reduces and moves, "
+            raise PlanError(f"{where} a kernel holds {value!r}; it may hold ids of maps, reduces and moves, "
                             f"and the graph has %0 to %{len(graph) - 1}")
-    how = [composition] * len(listed) if isinstance(composition, Composition) else list(composition)
-    alone = composition if isinstance(composition, Stitching) else ALL_INGREDIENTS
-    together = [Pattern(tuple(sorted(set(p))), (), "pipeline") for p in pipelines]
-    inside = {member for pattern in together for member in pattern.members}
-    patterns = [Pattern(tuple(sorted(set(k))), (), "kernel", c) for k, c in zip(listed, how, strict=True) if k]
-    patterns += [Pattern((n.id,), (n.id,), "library") for n in graph.nodes if n.kind == "library" and n.id not in inside]
-    patterns += together
-    # What each pattern was asked to make. ``_close`` adds what it also computes, but does not write.
-    held = [set(p.members) for p in patterns]
-    patterns = [_close(graph, p) for p in patterns]
-    # a returned constant, a view of an input ...
-    while missing := _needed_outside(graph, patterns).difference(*held):
-        held += [{v} for v in sorted(missing)]
-        patterns += [_close(graph, Pattern((v,), (), "kernel", alone)) for v in sorted(missing)]
-    patterns = _with_outputs(graph, patterns, held)
-    return verify_plan(FusionPlan(graph, strategy, in_order(graph, patterns), tuple(decisions)))
+    return listed
 
 
 def stored_values(graph: Graph) -> set[int]:
@@ -321,18 +318,17 @@ def _needed_outside(graph: Graph, patterns: Sequence[Pattern]) -> set[int]:
     return returned(graph).union(*(pattern_inputs(graph, pattern) for pattern in patterns)).difference(graph.inputs)
 
 
-def _with_outputs(graph: Graph, patterns: Sequence[Pattern], held: Sequence[set[int]]) -> list[Pattern]:
-    """Give each value that must be in memory to the first pattern that was asked to hold it.
+def _with_outputs(graph: Graph, patterns: Sequence[Pattern], asked: Sequence[Pattern]) -> list[Pattern]:
+    """Give each value that must be in memory to the first pattern that was asked to make it.
 
     A pattern that is left with no output is dropped.
     """
-    left = _needed_outside(graph, patterns)
-    found = []
-    for pattern, members in zip(patterns, held, strict=True):
-        if pattern.kind != "library":
-            pattern = replace(pattern, outputs=tuple(sorted(members & left)))
-        left -= members
-        found += [pattern] if pattern.outputs else []
+    left, found = _needed_outside(graph, patterns), []
+    for pattern, before in zip(patterns, asked, strict=True):
+        outputs = before.outputs or tuple(v for v in before.members if v in left)
+        left.difference_update(before.members)
+        if outputs:
+            found.append(replace(pattern, outputs=outputs))
     return found
 
 

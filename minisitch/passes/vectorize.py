@@ -28,12 +28,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..device import Device
-from ..fuse import Decision, count
+from ..fuse import Composition, Decision, Stitching, count
 from ..kernel import ir
 from ..kernel.nests import rewritten
 from ..ops import itemsize
 from ..stitch.index import ZERO, Index, grouped, variable
 from ..stitch.mapping import COLUMNS, MANY_REGISTERS, WARP, ThreadMap, power_of_two_at_least
+from ..stitch.merge import Merging
 from ..stitch.plan import SegmentKey, StitchPlan, fill_block
 from .registry import kernel_pass, plan_pass
 
@@ -62,9 +63,9 @@ class _Stream:
 def deal_columns(plan: StitchPlan) -> StitchPlan:
     """Deal the columns of row segments out to fewer threads, several columns each.
 
-    Only if the composition leaves the choice of threads to passes (``several_columns``).
+    Only if the composition leaves the choice of threads to passes.
     """
-    if plan.device.kind != "gpu" or not plan.composition.several_columns:
+    if plan.device.kind != "gpu" or not _leaves_threads(plan.composition):
         return plan
     maps, unsuited = plan.own_maps, set[SegmentKey]()
     for s in plan.sub_roots:
@@ -82,6 +83,18 @@ def deal_columns(plan: StitchPlan) -> StitchPlan:
     block = max(m.threads_per_row if chunked and key[1].kind == "row" and m.splits == 1 and key not in carries else m.threads
                 for key, m in maps.items())
     return replace(plan, maps=tuple(fill_block(maps, block).items()))
+
+
+def _leaves_threads(composition: Composition) -> bool:
+    """False if the strategy has chosen threads or kept values, or forbids grid barriers.
+
+    It then has prices for one column a thread.
+    """
+    if isinstance(composition, Merging):
+        return all(_leaves_threads(part.composition) for part in composition.parts)
+    if not isinstance(composition, Stitching) or composition.kept is not None or not composition.barriers:
+        return False
+    return not (composition.threads or composition.threads_per_row)
 
 
 def deal(m: ThreadMap, device: Device, registers_each: int = 1) -> ThreadMap:

@@ -52,28 +52,17 @@ def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
     if not merge:
         rest = {n.id for n in graph.nodes if n.op not in GENERATED} - cut
         return tuple(Group(upstream(graph, (c,), rest), c, ()) for c in chosen)
-    leader = list(range(len(graph)))
-
-    def find(i: int) -> int:
-        while leader[i] != i:
-            leader[i] = leader[leader[i]]
-            i = leader[i]
-        return i
-
-    for node in graph.nodes:
-        for arg in node.args:
-            if arg not in cut and graph[arg].op not in GENERATED:
-                leader[find(node.id)] = find(arg)
-    members: dict[int, list[int]] = {}
+    connected: dict[int, set[int]] = {}  # each operation -> those that it is connected to so far
     for node in graph.nodes:
         if node.op not in GENERATED:
-            members.setdefault(find(node.id), []).append(node.id)
+            read = [connected[arg] for arg in node.args if arg in connected and arg not in cut]
+            joined = {node.id}.union(*read)
+            connected.update(dict.fromkeys(joined, joined))
     found = []
-    for ids in members.values():
-        inside = [c for c in ids if c in cut]
-        if inside:
+    for joined in {id(joined): joined for joined in connected.values()}.values():
+        if inside := sorted(joined & cut):
             dominant = min(inside, key=lambda c: _preference(graph, graph[c]))
-            found.append(Group(tuple(ids), dominant, tuple(c for c in inside if c != dominant)))
+            found.append(Group(tuple(sorted(joined)), dominant, tuple(c for c in inside if c != dominant)))
     return tuple(sorted(found, key=lambda g: g.members))
 
 

@@ -36,10 +36,6 @@ class Merging(Composition):
 
     parts: tuple[Pattern, ...]
 
-    @property
-    def several_columns(self) -> bool:
-        return all(part.composition.several_columns for part in self.parts)
-
     def shares(self, node: int) -> bool:
         return any(part.composition.shares(node) for part in self.parts)
 
