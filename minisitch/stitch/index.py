@@ -11,7 +11,6 @@ then exact arithmetic on digits, and a reshape that only regroups axes leaves no
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -126,11 +125,15 @@ ZERO = Index()
 
 def variable(name: str, size: int) -> Index:
     """A loop variable over ``range(size)``. With one value only it is the constant 0."""
-    return Index(0, ((1, Digit(name, 1, size)),)) if size > 1 else ZERO
+    return _of(Digit(name, 1, size))
 
 
 def loaded(name: str, size: int) -> Index:
-    return Index(0, ((1, Loaded(name, size)),)) if size > 1 else ZERO
+    return _of(Loaded(name, size))
+
+
+def _of(atom: Digit | Loaded) -> Index:
+    return Index(0, ((1, atom),)) if atom.size > 1 else ZERO
 
 
 @lru_cache(maxsize=65536)
@@ -152,21 +155,22 @@ def _canonical(const: int, terms: Iterable[tuple[int, Atom]]) -> Index:
     for coefficient, atom in terms:
         total[atom] = total.get(atom, 0) + coefficient
     for atom in [a for a in total if isinstance(a, Quotient)]:
-        factor = total.get(Remainder(atom.of, atom.by), 0)
+        rest = Remainder(atom.of, atom.by)
+        factor = total.get(rest, 0)
         if factor and total[atom] == factor * atom.by:  # (i // 5) * 5 + i % 5 is i
-            del total[atom], total[Remainder(atom.of, atom.by)]
+            del total[atom], total[rest]
             whole = atom.of * factor
             return _canonical(const + whole.const, [*((c, a) for a, c in total.items()), *whole.terms])
-    digits = sorted(((a.var, a.stride, a.size, c) for a, c in total.items() if c and isinstance(a, Digit)))
-    joined: list[tuple[str, int, int, int]] = []
-    for var, stride, size, c in digits:
-        if joined:
-            v, s, n, low_c = joined[-1]
-            if v == var and stride == s * n and c == low_c * n:
-                joined[-1] = (v, s, n * size, low_c)
-                continue
-        joined.append((var, stride, size, c))
-    kept: list[tuple[int, Atom]] = [(c, Digit(v, s, n)) for v, s, n, c in joined if n > 1]
+    joined: list[tuple[int, Digit]] = []
+    factor, low = 0, None  # the last of them
+    for digit in sorted(a for a, c in total.items() if c and isinstance(a, Digit)):
+        if low and digit[:2] == (low.var, low.stride * low.size) and total[digit] == factor * low.size:
+            low = low._replace(size=low.size * digit.size)
+            joined[-1] = factor, low
+        else:
+            factor, low = total[digit], digit
+            joined.append((factor, low))
+    kept: list[tuple[int, Atom]] = [(c, digit) for c, digit in joined if digit.size > 1]
     kept += [(c, a) for a, c in total.items() if c and not isinstance(a, Digit)]
     return Index(const, tuple(sorted(kept, key=_order)))
 
@@ -246,7 +250,7 @@ def digits(var: str, sizes: Sequence[int]) -> Position:
     """A loop variable over ``prod(sizes)`` as one digit an axis, the last axis fastest."""
     found, stride = [], 1
     for n in reversed(sizes):
-        found.append(Index(0, ((1, Digit(var, stride, n)),)) if n > 1 else ZERO)
+        found.append(_of(Digit(var, stride, n)))
         stride *= n
     return tuple(reversed(found))
 
@@ -302,27 +306,37 @@ def lies_within(index: Index, guard: Guard, first: int, last: int) -> bool:
     Bounds decide where they can. Otherwise every position is tested. With more than
     ``MOST_TESTED`` of them the answer is True, untested.
     """
-    rest, low, high = index, 0, 0
-    for condition in guard:
-        (factor, atom), *_ = condition.index.terms or [(1, None)]
-        times = next((c // factor for c, a in rest.terms if a == atom), 0)
-        less = rest + condition.index * -times
-        # the condition bounds this part of the index
-        if times and len(less.terms) == len(rest.terms) - len(condition.index.terms):
-            ends = max(condition.low, condition.index.bounds[0]), min(condition.high - 1, condition.index.bounds[1])
-            rest, low, high = less, low + min(e * times for e in ends), high + max(e * times for e in ends)
-    if first <= low + rest.bounds[0] and high + rest.bounds[1] <= last:
+    low, high = _bounds_under(index, guard)
+    if first <= low and high <= last:
         return True
     sizes: dict[str, int] = {}
     for leaf in chain.from_iterable(i.leaves() for i in (index, *(c.index for c in guard))):
         sizes[leaf.var] = max(sizes.get(leaf.var, 1), leaf.stride * leaf.size)
-    count = math.prod(sizes.values())
-    if count > MOST_TESTED:
+    if math.prod(sizes.values()) > MOST_TESTED:
         return True
-    at = dict(zip(sizes, np.unravel_index(np.arange(count), tuple(sizes.values())), strict=True)) if sizes else {}
-    value = np.asarray(value_at(index, at))
-    fails = [(v < c.low) | (v >= c.high) for c in guard for v in [np.asarray(value_at(c.index, at))]]
-    return bool(np.all(functools.reduce(np.logical_or, fails, (first <= value) & (value <= last))))
+    at = dict(zip(sizes, np.indices(tuple(sizes.values())), strict=True))
+    holds = np.array(True)
+    for condition in guard:
+        tested = value_at(condition.index, at)
+        holds = holds & (condition.low <= tested) & (tested < condition.high)
+    value = value_at(index, at)
+    return bool(np.all(~holds | (first <= value) & (value <= last)))
+
+
+def _bounds_under(index: Index, guard: Guard) -> tuple[int, int]:
+    """The bounds of an index where the guard holds. A condition may bound a part of the index."""
+    rest, low, high = index, 0, 0
+    for condition in guard:
+        part = condition.index
+        factor, atom = part.terms[0] if part.terms else (1, None)
+        times = next((c for c, a in rest.terms if a == atom), 0) // factor
+        less = rest + part * -times
+        if times and len(less.terms) == len(rest.terms) - len(part.terms):
+            first, last = part.bounds
+            ends = max(condition.low, first) * times, min(condition.high - 1, last) * times
+            rest, low, high = less, low + min(ends), high + max(ends)
+    first, last = rest.bounds
+    return low + first, high + last
 
 
 # ---------------------------------------------------------------- text and values
@@ -383,17 +397,16 @@ def footprint(indices: Iterable[Index], size: int) -> int:
 
     Exact for dense intervals, and for up to ``FEW_CELLS`` cells. Otherwise an upper bound.
     """
-    shapes = {(i.const, tuple(sorted((c, _atom_bounds(a)[1] + 1) for c, a in i.terms))) for i in indices}
-    counts = {shape: math.prod(n for _, n in shape[1]) for shape in shapes}
-    intervals = [(const, const + counts[const, terms]) for const, terms in shapes if _dense(terms)]
-    if len(intervals) < len(shapes) and sum(counts.values()) <= FEW_CELLS:
-        return min(size, len(set().union(*(_cells(const, terms) for const, terms in shapes))))
-    total, end = sum(counts[const, terms] for const, terms in shapes if not _dense(terms)), None
-    for low, high in sorted(intervals):
-        if end is None or low > end:
-            total, end = total + high - low, high
-        elif high > end:
-            total, end = total + high - end, high
+    accesses = {(i.const, tuple(sorted((c, _atom_bounds(a)[1] + 1) for c, a in i.terms))) for i in indices}
+    counts = {access: math.prod(n for _, n in access[1]) for access in accesses}
+    dense = sorted((const, const + counts[const, terms]) for const, terms in accesses if _dense(terms))
+    if len(dense) < len(accesses) and sum(counts.values()) <= FEW_CELLS:
+        return min(size, len(set().union(*(_cells(const, terms) for const, terms in accesses))))
+    total = sum(counts[const, terms] for const, terms in accesses if not _dense(terms))
+    end = dense[0][0] if dense else 0
+    for low, high in dense:
+        total += max(0, high - max(low, end))
+        end = max(end, high)
     return min(size, total)
 
 
