@@ -34,7 +34,7 @@ from .index import Position, axis_variables, linear
 from .mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap, map_columns, map_rows
 from .plan import StitchPlan, distance, leaves
 from .pull import Key, pull
-from .recompute import Kept, pays, worth_keeping
+from .recompute import KeptValue, pays, worth_keeping
 from .subroots import Partition, Space, SubRoot, adopt, makes_near, result_position
 
 # Bytes of shared memory reserved for block reduces (``kernel.memory``): two sets of exchange
@@ -59,7 +59,7 @@ class _Arranger:
     """
 
     def __init__(self, graph: Graph, device: Device, stitching: Stitching, groups: tuple[Group, ...],
-                 looped: Collection[int], kept: Mapping[int, Kept], rowwise: bool) -> None:
+                 looped: Collection[int], kept: Mapping[int, KeptValue], rowwise: bool) -> None:
         self.graph, self.device, self.stitching, self.groups = graph, device, stitching, groups
         self.looped, self.kept, self.rowwise = frozenset(looped), kept, rowwise
         self.dominant_of = {m: graph[g.dominant] for g in groups for m in g.members}
@@ -390,7 +390,7 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
     """
     groups, by_rules = groups_of(graph, stitching.merge), stitching.kept is None
 
-    def arranged(sub_roots: Collection[int], kept: Mapping[int, Kept], rowwise: bool = False) -> StitchPlan:
+    def arranged(sub_roots: Collection[int], kept: Mapping[int, KeptValue], rowwise: bool = False) -> StitchPlan:
         return _Arranger(graph, device, stitching, groups, sub_roots, kept, rowwise).plan()
 
     # 1

@@ -22,14 +22,14 @@ from .plan import StitchPlan
 from .subroots import Space
 
 
-class Kept(NamedTuple):
+class KeptValue(NamedTuple):
     """A value that is kept: the first level that needs it, and whether it is heavy."""
 
     level: int
     heavy: bool
 
 
-def worth_keeping(plan: StitchPlan) -> dict[int, Kept]:
+def worth_keeping(plan: StitchPlan) -> dict[int, KeptValue]:
     """Values that several loops need, and that cost more to recompute than to keep.
 
     Of a chain of such values only the last is kept: the one with a user that is a sub-root, or that
@@ -37,7 +37,7 @@ def worth_keeping(plan: StitchPlan) -> dict[int, Kept]:
     """
     graph, looped, needs = plan.graph, plan.final, _needs(plan)
     heavy, operands = [False] * len(graph), [0] * len(graph)
-    keep: dict[int, Kept] = {}
+    keep: dict[int, KeptValue] = {}
     for node in graph.nodes:
         if node.kind == "source" or node.id in looped:
             operands[node.id] = int(node.op == "input" or node.id in looped)
@@ -51,7 +51,7 @@ def worth_keeping(plan: StitchPlan) -> dict[int, Kept]:
             continue
         spread = len({(level, space) for level, space, _ in places}) > 1
         if heavy[node.id] or (operands[node.id] >= 2 and not spread):
-            keep[node.id] = Kept(min(level for level, _, _ in places), heavy[node.id])
+            keep[node.id] = KeptValue(min(level for level, _, _ in places), heavy[node.id])
             heavy[node.id], operands[node.id] = False, 1
     return keep
 
