@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from .kernel import ir
 from .kernel.nests import accesses
 from .kernel.text import KernelSource, Launch, Printer, Writer, header, numpy_name, task_parts
+from .stitch.index import variable
 
 LITTLE = 20_000  # scalar operations; a segment of fewer joins its neighbour's call, even if their loops differ in length
 SHORT_LOOP = 64  # turns; LLVM should vectorise a loop this short before it unrolls it (measured)
@@ -145,10 +146,25 @@ class _CpuSegment(Printer):
             w.line(f"width = max(0, min({s.chunk}, {s.columns} - start))")
 
     # ------------------------------------------------------------ statements
+    def bounds(self, loop: ir.Loop) -> str:
+        """A core takes the turns of its task one after the other."""
+        if loop.within:
+            (inside,) = loop.within
+            before = inside.index + variable(loop.var, loop.last) * -1
+            return f"min({loop.last}, {'width' if loop.part else inside.high} - {self.index(before)})"
+        match loop.part:
+            case "chunk":
+                return "start, start + width"
+            case "chunk_turns":
+                return f"-(-width // {loop.step})" if loop.step > 1 else "width"
+            case "slice":
+                return f"ser_first // {loop.step}, ser_last // {loop.step}" if loop.step > 1 else "ser_first, ser_last"
+        return "rows" if loop.kind == "rows" else super().bounds(loop)
+
     def statement(self, stmt: ir.Stmt) -> None:
         """Windows are a CPU's own. A loop of one turn is only its body."""
         match stmt:
-            case ir.Loop(bounds="") if self.totals[stmt.var] == 1 and stmt.kind == "serial":
+            case ir.Loop(kind="serial", part="") if self.totals[stmt.var] == 1:
                 self.nest(stmt.body)
             case ir.Barrier():
                 pass
@@ -158,8 +174,8 @@ class _CpuSegment(Printer):
                 super().statement(stmt)
 
     def _window(self, window: ir.Window) -> None:
-        start = self.index(window.base)
-        stop = f"{start} + {window.length}" if window.base.terms else str(window.base.const + window.length)
+        start = self.index(window.index)
+        stop = f"{start} + {window.length}" if window.index.terms else str(window.index.const + window.length)
         if window.guard:
             self.w.line(f"{window.name}_at = {start} if {self.guard(window.guard)} else 0")
             start, stop = f"{window.name}_at", f"{window.name}_at + {window.length}"

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .fuse import count
-from .kernel.ir import Barrier, Buffer, Fold, Kernel, Stmt, VectorMove
+from .kernel.ir import FIRST, Barrier, Buffer, Fold, Kernel, Loop, Stmt, VectorMove
 from .kernel.text import KernelSource, Launch, Printer, Writer, header, numpy_name, task_parts
 from .ops import compute_dtype, kind_of
 from .stitch.index import show
@@ -125,13 +125,35 @@ class _CudaSegment(Printer):
             w.line(f"stop = min(start + {s.chunk}, {s.columns})")
 
     # ------------------------------------------------------------ statements
+    def bounds(self, loop: Loop) -> str:
+        """Threads that run a loop side by side take every n-th turn each."""
+        threads = self.segment.threads(self.kernel.block)
+        match loop.kind:
+            case "threads":
+                own, many = "lane", threads
+            case "warps":
+                own, many = f"thread // {WARP}", threads // WARP
+            case "lanes":
+                own, many = f"thread % {WARP}", WARP
+            case _:
+                return "ser_first, ser_last" if loop.part == "slice" else super().bounds(loop)
+        first, last = own if loop.step == 1 else f"{own} * {loop.step}", str(loop.last)
+        if loop.part == "chunk":
+            first = f"{f'max(start, {loop.first})' if loop.first else 'start'} + {first}"
+            last = "stop" if loop.last == self.segment.columns else f"min(stop, {last})"
+        elif loop.first:
+            first = f"{loop.first} + {first}"
+        if loop.part == "live":
+            last = f"{last} if live else 0"
+        return f"{first}, {last}, {many * loop.step}"
+
     def statement(self, stmt: Stmt) -> None:
         """Barriers and vector moves are a GPU's own."""
         match stmt:
             case Barrier(scope):
                 self._wait(scope)
             case VectorMove():
-                there, here = show(stmt.index, self.totals, {"col": stmt.column}), self.index(stmt.at)
+                there, here = show(stmt.index, self.totals, {"col": FIRST}), self.index(stmt.at)
                 there, here = f"{stmt.buffer}, {there}", f"{stmt.registers}, {here}"
                 text = f"store_wide({there}, {here}" if stmt.stores else f"load_wide({here}, {there}"
                 self.w.line(f"{text}, {stmt.columns})", self.comment(stmt.node))

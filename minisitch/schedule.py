@@ -145,7 +145,8 @@ class _Nests:
 
     def __init__(self, layout: Layout, names: Names, segment: ir.Segment) -> None:
         self.layout, self.names, self.segment = layout, names, segment
-        self.gpu, self.threads = layout.device.kind == "gpu", segment.threads(layout.block)
+        self.gpu = layout.device.kind == "gpu"
+        self.who = "threads" if self.gpu else "serial"  # who takes the columns of a row
         self.live = self.gpu and segment.ragged  # not every thread has a row
         self.opening: ir.Nest = ()
         self.closing: ir.Nest = ()
@@ -171,7 +172,8 @@ class _Nests:
         found = [(f, stores) for f, stores in found if f.along != "carry"]
         starts = tuple(ir.Start(f) for f, _ in found)
         if loop.serial != 1:
-            nest = (ir.Loop("ser", 0, loop.serial, nest, bounds=self._reduced_rows(loop)),)
+            kind, part = ("lanes", "") if loop.warps else ("serial", "slice" * (self.segment.slices > 1))
+            nest = (ir.Loop("ser", 0, loop.serial, nest, kind, part),)
         if loop.serial != 1 or any(f.along in ("column", "warp") for f, _ in found):
             nest = (self._columns(loop, (*starts, *nest, *self._ends(found, f"thread % {WARP} == 0" * loop.warps))),)
         else:
@@ -184,20 +186,10 @@ class _Nests:
 
     def _columns(self, loop: LoopPlan, body: ir.Nest) -> ir.Loop:
         """The loop over the columns of a task, which the threads of a row share."""
-        split = loop.chunked and self.segment.chunks > 1
-        if not self.gpu:
-            return ir.Loop("col", 0, loop.cols, body, bounds="start, start + width" * split)
         if loop.warps:
-            return ir.Loop("col", 0, loop.cols, body, "warps", f"thread // {WARP}, {loop.cols}, {self.threads // WARP}")
-        stop = f"{loop.cols} if live else 0" if self.live else str(loop.cols)  # a row past the end has no columns
-        bounds = f"start + lane, stop, {self.threads}" if split else f"lane, {stop}, {self.threads}"
-        return ir.Loop("col", 0, loop.cols, body, "threads", bounds)
-
-    def _reduced_rows(self, loop: LoopPlan) -> str:
-        """The bounds of a loop over the reduced rows of a slice, or those of one lane of a warp."""
-        if loop.warps:
-            return f"thread % {WARP}, {loop.serial}, {WARP}"
-        return "ser_first, ser_last" * (self.segment.slices > 1)
+            return ir.Loop("col", 0, loop.cols, body, "warps")
+        part = "chunk" if loop.chunked and self.segment.chunks > 1 else "live" * self.live
+        return ir.Loop("col", 0, loop.cols, body, self.who, part)
 
     def _ends(self, found: Sequence[tuple[ir.Fold, Stores]], one: str) -> ir.Nest:
         """Folds end. All threads of a row have the results: ``one`` is true for the one that stores."""
@@ -212,9 +204,8 @@ class _Nests:
         """
         rows = self.segment.thread_map.rows_per_block
         cols = self.layout.buffers[fold.buffer].size // rows
-        loop = ir.Loop("col", 0, cols, (ir.Start(fold),))
+        loop = ir.Loop("col", 0, cols, (ir.Start(fold),), self.who)
         if self.gpu:
-            loop = replace(loop, kind="threads", bounds=f"lane, {cols}, {self.threads}")
             part = "part_block" if rows == 1 else f"part_block * {rows} + lane_row"
             self.closing = self.closing or (ir.Let("part", part),)
         self.opening = (*self.opening, loop)

@@ -335,18 +335,17 @@ def test_a_loop_says_which_part_a_task_takes(fn, shape, options, loops):
 
 @pytest.mark.parametrize("device", [TOY, CPU], ids=lambda d: d.kind)
 def test_every_loop_that_a_task_does_in_part_says_so(device):
-    """A loop whose bounds ask for more than the thread prints more than how far it runs and who runs it."""
+    """A loop of which a task takes only some turns prints more than how far it runs and who runs it."""
     seen = set()
     for seed in range(60):
         graph = simplify(random_graph(np.random.default_rng(seed), max_nodes=20, max_elements=3000))
         for passes in ((), "default"):
             for kernel in lower_program(program_of(graph), "astitch", "step", device, "schedule", passes=passes).kernels:
                 for loop in found(kernel, ir.Loop):
-                    asked = set(re.findall("[a-z_]+", loop.bounds)) - {"lane", "live", "if", "else", "min"}
-                    plain = ir.show_stmt(replace(loop, bounds=""))
-                    assert (ir.show_stmt(loop) != plain) == bool(asked - {"thread"} or "thread %" in loop.bounds), loop.bounds
-                    seen |= asked
-    assert {"stop" if device is TOY else "width"} <= seen
+                    said = ir.show_stmt(loop) != ir.show_stmt(replace(loop, part="", within=()))
+                    assert said == bool(loop.within or loop.part not in ("", "live")), loop
+                    seen.add(loop.part)
+    assert {"chunk", "live"} <= seen if device is TOY else seen & {"chunk", "chunk_turns"}
 
 
 def test_a_pass_that_is_registered_anew_is_compiled_anew(registered):

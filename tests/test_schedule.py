@@ -81,7 +81,7 @@ def test_rows_taken_together_have_a_scratch_row_each():
     kept = {b.name: b for b in kernel.buffers if b.role == "kept"}
     (segment,) = kernel.segments
     assert kept and segment.step == 31 and {b.size for b in kept.values()} == {31 * 33}
-    bases = [window.base for window in segment.windows.values() if window.buffer in kept]
+    bases = [window.index for window in segment.windows.values() if window.buffer in kept]
     assert bases and all(base == variable("lane_row", 31) * 33 for base in bases)
     assert {b.size for b in one_kernel(traced(backwards, (61, 33)), CPU).buffers if b.role == "kept"} == {33}, "too few rows"
 

@@ -39,13 +39,12 @@ These variables of a task stand in indices:
 The other variables are those of loops. In a plain kernel they are ``col`` and ``ser`` (the reduced
 rows of a column space).
 
-Bounds and conditions are text. The emitters define what they name:
+Conditions, and variables that follow from others (``Let``), are text. The emitters define what they name:
 
 - ``thread``; ``lane``, the thread's place in its row; ``live``, whether the thread has a row
-- ``stop``, the end of a chunk on a GPU; ``width``, the length of a chunk on a CPU
-- ``ser_first`` and ``ser_last``: the bounds of a slice
+- ``stop``, the end of a chunk on a GPU
 - ``part_block``: the number of the part of the column sums that a block makes
-- ``first_row`` and ``rows``: where a CPU takes several rows at once, the first and how many
+- ``first_row``: where a CPU takes several rows at once, the first
 """
 
 from __future__ import annotations
@@ -54,6 +53,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import dropwhile, takewhile
+from typing import TypeVar
 
 from ..device import Device
 from ..fuse import Decision, count
@@ -63,6 +63,7 @@ from ..stitch.index import ZERO, Guard, Index, show
 from ..stitch.mapping import ThreadMap
 from ..stitch.plan import StitchPlan
 
+FIRST = "first"  # the variable of a loop whose turns take several columns: the first of them
 HEAVY = 8  # light operations that take a core as long as a heavy one (measured: exp and a division)
 
 
@@ -90,8 +91,8 @@ class Buffer:
 class Load:
     """``target = buffer[index]``.
 
-    Where the guard fails the target is 0, and memory is not read. It may be read there if the load
-    is ``harmless``. With ``clamp`` the index is clamped to the buffer.
+    Where the guard fails the target is 0, and memory is not read. A load through a ``Window`` may
+    read there: all of the window lies in its buffer. With ``clamp`` the index is clamped to the buffer.
     """
 
     target: str
@@ -101,7 +102,6 @@ class Load:
     clamp: bool
     dtype: str
     node: int
-    harmless: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,8 @@ class Fold:
     axis: each warp owns a column), ``carry`` (over the tasks of a block). The accumulator is the register
     ``result``, or ``buffer[cell]``: a row of sums has a cell for each column. ``lost``: a long sum
     keeps under that name what rounding took from it, and gives it back at the next addition (Kahan
-    1965).
+    1965). Partial results, which another fold joins, have the dtype of the arithmetic: they are not
+    rounded to float16.
     """
 
     result: str
@@ -186,7 +187,6 @@ class Fold:
     lanes: int = 1  # neighbouring threads that shuffle their results together, halving the distance each time
     exchange: str = ""  # shared memory through which the warps of a row exchange results
     lost: str = ""
-    partial: bool = False  # its results are partial ones, which another fold joins
 
     @property
     def rounds(self) -> bool:
@@ -220,11 +220,11 @@ class Combine:
 
 @dataclass(frozen=True)
 class Window:
-    """``name = buffer[base : base + length]``. Where the guard fails, ``base`` is 0."""
+    """``name = buffer[index : index + length]``. Where the guard fails, ``index`` is 0."""
 
     name: str
     buffer: str
-    base: Index
+    index: Index
     length: int
     guard: Guard = ()
 
@@ -234,7 +234,7 @@ class VectorMove:
     """``registers[at : at + columns] = buffer[index : index + columns]``, or back if it ``stores``.
 
     An access has up to 16 bytes. ``index`` is where the first of the columns lies, and a multiple
-    of ``columns``. ``column`` is the name that the text has for the variable ``col`` of ``index``.
+    of ``columns``. There the text names the variable ``col`` of ``index`` ``FIRST``.
     """
 
     buffer: str
@@ -244,7 +244,6 @@ class VectorMove:
     columns: int
     stores: bool
     node: int
-    column: str = "first"
 
 
 @dataclass(frozen=True)
@@ -272,16 +271,24 @@ class If:
 
 @dataclass(frozen=True)
 class Loop:
-    """``for var in range(bounds): body``. All turns together cover ``first`` to ``last``.
+    """``for var in range(first, last): body``. All tasks and threads together take these turns.
 
-    ``bounds``: the arguments of ``range`` where one task, or one thread, takes only a part of the turns.
     ``kind`` says who runs the turns:
 
     - ``serial``: one thread, one after the other
-    - ``threads``, ``warps``: the threads of a row, or the warps of a block, side by side
+    - ``threads``: the threads of a row, side by side
+    - ``warps``, ``lanes``: the warps of a block side by side, and the lanes of a warp
     - ``vector``: one thread, which moves neighbouring columns at once
     - ``unrolled``: one thread, each turn written out
-    - ``rows``: one core, which takes these rows through the loop before the next loop
+    - ``rows``: one core, which takes the rows of a batch through the loop before the next loop
+
+    ``part`` says which of the turns one task takes:
+
+    - nothing: all of them
+    - ``live``: all of them, or none in a thread that has no row
+    - ``chunk``: the columns of its chunk
+    - ``chunk_turns``: as many as its chunk takes. The loop counts them from 0
+    - ``slice``: the reduced rows of its slice
     """
 
     var: str
@@ -289,17 +296,14 @@ class Loop:
     last: int
     body: tuple[Stmt, ...]
     kind: str = "serial"
-    bounds: str = ""
-    holds: Guard = ()  # true in each turn because of ``bounds``: the column lies in its row
-
-    @property
-    def range(self) -> str:
-        """The arguments of ``range``."""
-        return self.bounds or (f"{self.first}, {self.last}" if self.first else str(self.last))
+    part: str = ""
+    step: int = 1  # columns, or reduced rows, that a turn takes
+    within: Guard = ()  # turns for which it does not hold are left out: their column lies behind the row
 
 
 Stmt = Scalar | Start | Accumulate | Combine | Window | VectorMove | Barrier | Let | If | Loop
 Nest = tuple[Stmt, ...]
+Kind = TypeVar("Kind", bound=Stmt)
 
 
 # ---------------------------------------------------------------- walking
@@ -311,6 +315,11 @@ def walk(nest: Nest, loops: tuple[Loop, ...] = ()) -> Iterator[tuple[Stmt, tuple
             yield from walk(stmt.body, (*loops, stmt))
         elif isinstance(stmt, If):
             yield from walk(stmt.body, loops)
+
+
+def each(nest: Nest, kind: type[Kind]) -> Iterator[Kind]:
+    """The statements of one kind, wherever in a nest, in order."""
+    return (stmt for stmt, _ in walk(nest) if isinstance(stmt, kind))
 
 
 def extents(nest: Nest) -> dict[str, int]:
@@ -377,15 +386,14 @@ class Phase:
     @cached_property
     def folds(self) -> tuple[Fold, ...]:
         """Its reductions, each once. If parts have totals: only the fold that adds these up."""
-        found = {s.fold.result: s.fold for s, _ in walk(self.nest) if isinstance(s, Accumulate)}
+        found = {s.fold.result: s.fold for s in each(self.nest, Accumulate)}
         parts = {f.value for f in found.values()}
         return tuple(f for f in found.values() if f.result not in parts)
 
     @cached_property
     def exchanges(self) -> tuple[Combine, ...]:
         """Where the warps of a row exchange results in shared memory. Each has a block barrier."""
-        return tuple(s for s, _ in walk(self.nest)
-                     if isinstance(s, Combine) and any(f.exchange for f in s.folds))
+        return tuple(s for s in each(self.nest, Combine) if any(f.exchange for f in s.folds))
 
     @property
     def barrier(self) -> str:
@@ -396,8 +404,7 @@ class Phase:
     @property
     def width(self) -> int:
         """Neighbouring columns that a thread takes at once."""
-        widths = (loop.last for loop, _ in walk(self.nest) if isinstance(loop, Loop) and loop.kind == "vector")
-        return max(widths, default=1)
+        return max((loop.last for loop in each(self.nest, Loop) if loop.kind == "vector"), default=1)
 
 
 @dataclass(frozen=True)
@@ -426,12 +433,12 @@ class Segment:
     @cached_property
     def carries(self) -> tuple[Fold, ...]:
         """The sums that live across the tasks of a block."""
-        return tuple(s.fold for s, _ in walk(self.opening) if isinstance(s, Start))
+        return tuple(s.fold for s in each(self.opening, Start))
 
     @cached_property
     def windows(self) -> dict[str, Window]:
         """The windows of its phases by name."""
-        return {s.name: s for s, _ in walk(self.nest) if isinstance(s, Window)}
+        return {s.name: s for s in each(self.nest, Window)}
 
     @property
     def tasks(self) -> int:
@@ -522,7 +529,7 @@ class Kernel:
     @cached_property
     def aligned(self) -> frozenset[str]:
         """The owners of the bytes that vector moves access: they begin at a multiple of 16 bytes."""
-        return frozenset(self.owners[m.buffer] for s in self.segments for m, _ in walk(s.nest) if isinstance(m, VectorMove))
+        return frozenset(self.owners[move.buffer] for s in self.segments for move in each(s.nest, VectorMove))
 
     @property
     def grid_barriers(self) -> int:
@@ -564,26 +571,19 @@ class Kernel:
 
 
 # ---------------------------------------------------------------- the printed form
-# What the bounds of a loop say of the turns that one task, or one thread, takes.
-PARTS = {"stop": "this chunk's", "width": "this chunk's", "ser_first": "this slice's", "thread %": "lanes", " - c": "in the row"}
+PARTS = {"chunk": ["this chunk's"], "chunk_turns": ["this chunk's"], "slice": ["this slice's"]}  # of a loop, in words
 
 
 def _print_kernel(kernel: Kernel) -> Iterator[str]:
-    def typed(b: Buffer) -> str:
-        return f"{b.name}: {SHORT[b.dtype]}[{b.size}]"
-
-    inputs = ", ".join(typed(b) for b in kernel.parameters if b.scope == "input")
-    outputs = ", ".join(typed(b) for b in kernel.parameters if b.scope == "output")
+    gpu = kernel.device.kind == "gpu"
+    inputs, outputs = (", ".join(f"{b.name}: {SHORT[b.dtype]}[{b.size}]" for b in kernel.parameters if b.scope == scope)
+                       for scope in ("input", "output"))
     yield f"kernel {kernel.name}({inputs}) -> {outputs}"
     for segment in kernel.segments:
-        m = segment.thread_map
-        yield f"  map     {m.rule}: {m.why}"
-    if kernel.device.kind == "cpu":
-        yield f"  launch  {count(kernel.grid, 'range')} of tasks, {count(kernel.device.sms, 'core')}, " \
-              f"{kernel.shared_bytes} B of scratch rows"
-    else:
-        yield f"  launch  {count(kernel.grid, 'block')} x {count(kernel.block, 'thread')}, " \
-              f"at most {count(kernel.registers, 'register')}, {kernel.shared_bytes} B shared"
+        yield f"  map     {segment.thread_map.rule}: {segment.thread_map.why}"
+    who = count(kernel.grid, "block") if gpu else f"{count(kernel.grid, 'range')} of tasks, {count(kernel.device.sms, 'core')}"
+    room = f" x {count(kernel.block, 'thread')}, at most {count(kernel.registers, 'register')}" * gpu
+    yield f"  launch  {who}{room}, {kernel.shared_bytes} B {'shared' if gpu else 'of scratch rows'}"
     for node, scheme, where, why in kernel.placements:
         yield f"  place   %{node} {kernel.graph[node].op:<8} {where}  {scheme}{': ' + why if why else ''}"
     for name, dtype, value in kernel.constants:
@@ -618,85 +618,77 @@ def _print_nest(nest: Nest, totals: Mapping[str, int], depth: int) -> Iterator[s
             yield from _print_nest(stmt.body, totals, depth + 1)
 
 
-def show_guard(guard: Guard, totals: Mapping[str, int] | None = None) -> str:
-    return " and ".join(f"{c.low} <= {show(c.index, totals)} < {c.high}" for c in guard)
-
-
 def show_stmt(stmt: Stmt, totals: Mapping[str, int] | None = None) -> str:
     """One statement as a line of the printed kernel; ``totals`` as in ``index.show``."""
     match stmt:
         case Loop():
-            parts = [words for mark, words in PARTS.items() if mark in stmt.bounds] + [stmt.kind] * (stmt.kind != "serial")
-            return f"for {', '.join([f'{stmt.var} in {stmt.first}..{stmt.last}', *parts])}:"
+            turns = f"{stmt.var} in {stmt.first}..{stmt.last}"
+            kind = [] if stmt.kind == "serial" else [stmt.kind]
+            return f"for {', '.join([turns, *PARTS.get(stmt.part, []), *(['in the row'] if stmt.within else []), *kind])}:"
         case If():
             return f"if {stmt.condition}:"
         case Let():
             return f"{stmt.name} = {stmt.text}"
         case Barrier():
             return f"barrier: {stmt.scope}"
-        case Start(fold):
-            return f"{_cell(fold, totals)} = start of {fold.op}  # %{fold.node}"
-        case Accumulate(fold):
-            return f"{fold.op} {fold.value} -> {_cell(fold, totals)}  along {fold.along}  # %{fold.node}"
         case Combine(folds):
             ends = ", exchanged by warps: block barrier" if any(f.exchange for f in folds) else ""
             return f"combine {' '.join(f.result for f in folds)}{ends}"
         case Window():
-            where = f" if {show_guard(stmt.guard, totals)}" if stmt.guard else ""
-            return f"{stmt.name} = {stmt.buffer}[{show(stmt.base, totals)} : +{stmt.length}]{where}"
-        case VectorMove():
-            here = f"{stmt.registers}[{show(stmt.at, totals)} : +{stmt.columns}]"
-            there = f"{stmt.buffer}[{show(stmt.index, totals, {'col': stmt.column})} : +{stmt.columns}]"
-            target, source = (there, here) if stmt.stores else (here, there)
-            return f"{target} = {source}  # %{stmt.node}"
+            return f"{stmt.name} = {stmt.buffer}[{show(stmt.index, totals)} : +{stmt.length}]{_where(stmt.guard, totals)}"
+        case Start(fold) | Accumulate(fold):
+            cell = f"{fold.buffer}[{show(fold.cell, totals)}]" if fold.buffer else fold.result
+            starts, adds = f"{cell} = start of {fold.op}", f"{fold.op} {fold.value} -> {cell}  along {fold.along}"
+            return f"{starts if isinstance(stmt, Start) else adds}  # %{fold.node}"
         case _:
-            return _show_scalar(stmt, totals)
+            return f"{_show_value(stmt, totals)}  # %{stmt.node}"
 
 
-def _cell(fold: Fold, totals: Mapping[str, int] | None) -> str:
-    return f"{fold.buffer}[{show(fold.cell, totals)}]" if fold.buffer else fold.result
+def _where(guard: Guard, totals: Mapping[str, int] | None) -> str:
+    conditions = (f"{c.low} <= {show(c.index, totals)} < {c.high}" for c in guard)
+    return f" if {' and '.join(conditions)}" if guard else ""
 
 
-def _show_scalar(stmt: Scalar, totals: Mapping[str, int] | None) -> str:
-    where = f" if {show_guard(stmt.guard, totals)}" if getattr(stmt, "guard", ()) else ""  # type: ignore[union-attr]
+def _show_value(stmt: Scalar | VectorMove, totals: Mapping[str, int] | None) -> str:
+    """A statement that computes or moves a value, without its node."""
     match stmt:
         case Load():
-            text = f"{stmt.target} = {stmt.buffer}[{show(stmt.index, totals)}]{where or ' clamped' * stmt.clamp}"
-        case Compute():
-            text = f"{stmt.target} = {stmt.op} {' '.join(stmt.args)}"
-        case FromIndex():
-            text = f"{stmt.target} = {show(stmt.index, totals)}"
-        case Clamp():
-            text = f"{stmt.target} = clamp {stmt.source} to 0..{stmt.size}"
-        case Choose():
-            text = f"{stmt.target} = {stmt.value}" + (f"{where} else {stmt.other}" if where else "")
+            end = _where(stmt.guard, totals) or " clamped" * stmt.clamp
+            return f"{stmt.target} = {stmt.buffer}[{show(stmt.index, totals)}]{end}"
         case Store():
-            text = f"{stmt.buffer}[{show(stmt.index, totals)}] = {stmt.value}{where}"
-    return f"{text}  # %{stmt.node}"
+            return f"{stmt.buffer}[{show(stmt.index, totals)}] = {stmt.value}{_where(stmt.guard, totals)}"
+        case Compute():
+            return f"{stmt.target} = {stmt.op} {' '.join(stmt.args)}"
+        case FromIndex():
+            return f"{stmt.target} = {show(stmt.index, totals)}"
+        case Clamp():
+            return f"{stmt.target} = clamp {stmt.source} to 0..{stmt.size}"
+        case Choose():
+            other = f"{_where(stmt.guard, totals)} else {stmt.other}" if stmt.guard else ""
+            return f"{stmt.target} = {stmt.value}{other}"
+        case VectorMove():
+            here = f"{stmt.registers}[{show(stmt.at, totals)} : +{stmt.columns}]"
+            there = f"{stmt.buffer}[{show(stmt.index, totals, {'col': FIRST})} : +{stmt.columns}]"
+            return f"{there} = {here}" if stmt.stores else f"{here} = {there}"
 
 
 # ---------------------------------------------------------------- what statements use
-def place_of(segment: Segment, stmt: Load | Store) -> tuple[str, Index]:
+def place_of(segment: Segment, stmt: Load | Store | VectorMove) -> tuple[str, Index]:
     """The buffer of an access and the index in it, also if the access goes through a window."""
     window = segment.windows.get(stmt.buffer)
-    return (window.buffer, window.base + stmt.index) if window else (stmt.buffer, stmt.index)
+    return (window.buffer, window.index + stmt.index) if window else (stmt.buffer, stmt.index)
 
 
 def indices(stmt: Stmt) -> list[Index]:
     """The indices a statement uses, those of its guard included."""
-    found = [c.index for c in getattr(stmt, "guard", ())]
-    if isinstance(stmt, Window):
-        return [*found, stmt.base]
-    return [*found, stmt.index] if isinstance(stmt, Load | Store | FromIndex) else found
+    own = [stmt.index] if isinstance(stmt, Load | Store | FromIndex | Window) else []
+    return [*(c.index for c in getattr(stmt, "guard", ())), *own]
+
+
+OPERANDS = ("source", "value", "other")  # the fields of scalar statements that name a value they read, besides ``args``
 
 
 def operands(stmt: Scalar) -> tuple[str, ...]:
     """Names of the values a statement reads, those in its indices and guards included."""
-    if isinstance(stmt, Compute):
-        return stmt.args
-    read = sorted(frozenset().union(*(i.loaded for i in indices(stmt))))
-    if isinstance(stmt, Clamp):
-        return (stmt.source, *read)
-    if isinstance(stmt, Choose):
-        return (stmt.value, stmt.other, *read)
-    return (stmt.value, *read) if isinstance(stmt, Store) else tuple(read)
+    named = stmt.args if isinstance(stmt, Compute) else (getattr(stmt, field) for field in OPERANDS if hasattr(stmt, field))
+    return (*named, *sorted(frozenset().union(*(i.loaded for i in indices(stmt)))))

@@ -68,15 +68,17 @@ def accesses(segment: ir.Segment, nest: ir.Nest) -> Iterator[Access]:
     after = False
     for stmt, _ in ir.walk(nest):
         after = after or isinstance(stmt, ir.Combine)
-        if isinstance(stmt, ir.Load | ir.Store):
-            yield Access(*ir.place_of(segment, stmt), isinstance(stmt, ir.Store), stmt.guard, after)
-        elif isinstance(stmt, ir.VectorMove):
-            yield Access(stmt.buffer, stmt.index, stmt.stores)
+        if isinstance(stmt, ir.Load | ir.Store | ir.VectorMove):
+            stores = stmt.stores if isinstance(stmt, ir.VectorMove) else isinstance(stmt, ir.Store)
+            yield Access(*ir.place_of(segment, stmt), stores, getattr(stmt, "guard", ()), after)
 
 
 def statements_of(kernel: ir.Kernel) -> int:
     """Scalar statements and moves that are compiled. An unrolled loop's count once a turn."""
     phases = [phase for segment in kernel.segments for phase in segment.phases]
-    moves = sum(isinstance(s, ir.VectorMove) for p in phases for s, _ in ir.walk(p.nest))
-    return moves + sum(len(p.before) + len(p.folds) for p in phases) + sum(
-        math.prod(x.last for x in i.loops if x.kind == "unrolled") * len(i.body) for p in phases for i in p.innermost)
+    found = 0
+    for phase in phases:
+        found += len(phase.before) + len(phase.folds) + sum(1 for _ in ir.each(phase.nest, ir.VectorMove))
+        for inner in phase.innermost:
+            found += math.prod(loop.last for loop in inner.loops if loop.kind == "unrolled") * len(inner.body)
+    return found

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ..fuse import is_heavy
 from ..graph import Node
+from ..ops import compute_dtype
 from ..stitch.index import Guard, Index, Within, linear, variable, variables_of
 from ..stitch.mapping import WARP
 from ..stitch.plan import LoopPlan, distance
@@ -210,7 +211,8 @@ class Statements:
 
     def _fold(self, s: SubRoot, result: str, value: str) -> Fold:
         node, m = self.graph[s.node], self.m
-        found = Fold(result, node.op, node.type.dtype, value, s.along, s.node, partial=s.role in ("partial", "carry"))
+        dtype = compute_dtype(node.type.dtype) if s.role in ("partial", "carry") else node.type.dtype
+        found = Fold(result, node.op, dtype, value, s.along, s.node)
         if s.role == "carry":
             cell = _cell({"lane_row": m.rows_per_block, "col": s.cols})
             return replace(found, buffer=f"a{s.node}", cell=cell)

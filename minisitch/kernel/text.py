@@ -211,7 +211,7 @@ class Printer:
         """One statement with what is inside it."""
         match stmt:
             case ir.Loop():
-                self.inside(f"for {stmt.var} in range({stmt.range}):", stmt.body)
+                self.inside(f"for {stmt.var} in range({self.bounds(stmt)}):", stmt.body)
             case ir.If():
                 self.inside(f"if {stmt.condition}:", stmt.body)
             case ir.Let():
@@ -233,6 +233,10 @@ class Printer:
             case _:
                 assert isinstance(stmt, ir.Scalar), stmt
                 self.w.line(f"{stmt.target} = {self.value(stmt)}", self.comment(stmt.node))
+
+    def bounds(self, loop: ir.Loop) -> str:
+        """The arguments of ``range``. Each target writes who takes which turns."""
+        return f"{loop.first}, {loop.last}" if loop.first else str(loop.last)
 
     def comment(self, node: int) -> str:
         """What a line computes, and where the user wrote it."""
@@ -288,7 +292,9 @@ class Printer:
         if not stmt.guard:
             return text
         condition, zero = self.guard(stmt.guard), zero_name(compute_dtype(dtype))
-        return f"select({condition}, {text}, {zero})" if stmt.harmless else f"{text} if {condition} else {zero}"
+        if stmt.buffer in self.segment.windows:  # all of a window can be read
+            return f"select({condition}, {text}, {zero})"
+        return f"{text} if {condition} else {zero}"
 
     def _computed(self, stmt: ir.Compute) -> str:
         operand = compute_dtype(stmt.operand_dtype)
@@ -367,5 +373,5 @@ class Printer:
         for fold in folds:
             if fold.buffer:
                 self.w.line(f"{fold.result} = {self.accumulator(fold)[0]}", self.comment(fold.node))
-            if self.w.exact and fold.dtype == "float16" and fold.op in ("sum", "prod") and not fold.partial:
+            if self.w.exact and fold.dtype == "float16" and fold.op in ("sum", "prod"):
                 self.w.line(f"{fold.result} = {self.rounded_half(fold.result)}")

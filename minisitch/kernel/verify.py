@@ -259,7 +259,7 @@ class _Nest:
                     if stmt.first:
                         self.written.holding = self.written.holding | held
                     turns = Within(variable(stmt.var, extent[stmt.var]), stmt.first, stmt.last)
-                    self.part = (*outside, *stmt.holds, *([turns] if stmt.last - stmt.first < extent[stmt.var] else []))
+                    self.part = (*outside, *stmt.within, *([turns] if stmt.last - stmt.first < extent[stmt.var] else []))
                     inside = known if stmt.last - stmt.first == 1 else set(known)  # what is computed once is known afterwards, too
                     self.check(stmt.body, inside, loop if stmt.kind == "rows" else loop or stmt.kind)
                     self.part = outside

@@ -159,7 +159,7 @@ def nest(phase: ir.Phase, columns: Sequence[Axis], serial: Sequence[Axis], chunk
         if not isinstance(stmt, ir.Loop):
             return (_rewritten(stmt, rewrite),)
         if stmt.var == "ser":
-            reduced = [ir.Loop(name, 0, size, (), bounds=stmt.bounds * (len(serial) == 1)) for name, _, size in reversed(serial)]
+            reduced = [ir.Loop(name, 0, size, (), part=stmt.part * (len(serial) == 1)) for name, _, size in reversed(serial)]
             return loops_over([*reduced, *inner], stmt.body)
         starts, turns, ends = _parted(stmt.body)
         if phase.serial == 1:
@@ -176,17 +176,12 @@ def nest(phase: ir.Phase, columns: Sequence[Axis], serial: Sequence[Axis], chunk
 
 def _column_loops(phase: ir.Phase, columns: Sequence[Axis], chunks: Chunks, block: int) -> list[ir.Loop]:
     """The loops over a phase's column axes, outermost first. That one ends with the task's columns."""
-    (major, _, size), *minor = reversed(columns)
-    inner = math.prod(n for *_, n in minor)
-    if not block:
-        width = ("width" if inner == 1 else f"width // {inner}") * chunks.split
-        return [ir.Loop(major, 0, size, (), bounds=width), *(ir.Loop(name, 0, n, ()) for name, _, n in minor)]
-    (name, *_), width = minor[0], "width" if chunks.split else str(phase.cols)
-    last = f"min({block}, {width} - {major} * {block})" if chunks.split or phase.cols % block else ""
-    column = variable(major, size) * block + variable(name, block)
-    inside = Within(column, 0, chunks.size if chunks.split else phase.cols)
-    return [ir.Loop(major, 0, size, (), bounds=f"-(-width // {block})" * chunks.split),
-            ir.Loop(name, 0, block, (), bounds=last, holds=(inside,))]
+    outer, *inner = (ir.Loop(name, 0, n, ()) for name, _, n in reversed(columns))
+    if block and (chunks.split or phase.cols % block):
+        column = variable(outer.var, outer.last) * block + variable(inner[0].var, block)
+        inside = Within(column, 0, chunks.size if chunks.split else phase.cols)
+        inner = [replace(inner[0], part="chunk" * chunks.split, within=(inside,))]
+    return [replace(outer, part="chunk_turns" * chunks.split, step=math.prod(loop.last for loop in inner)), *inner]
 
 
 def loops_over(loops: Sequence[ir.Loop], body: ir.Nest) -> ir.Nest:
@@ -194,6 +189,11 @@ def loops_over(loops: Sequence[ir.Loop], body: ir.Nest) -> ir.Nest:
     for loop in reversed(loops):
         body = (replace(loop, body=body),)
     return body
+
+
+def over_rows(rows: int, nest: ir.Nest) -> ir.Nest:
+    """A core takes a batch of rows through the nest, one after the other."""
+    return (ir.Loop("lane_row", 0, rows, (ir.Let("row", "first_row + lane_row"), *nest), "rows"),)
 
 
 def _parted(body: ir.Nest) -> tuple[ir.Nest, ir.Nest, ir.Nest]:

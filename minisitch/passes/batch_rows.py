@@ -22,7 +22,7 @@ from ..kernel import ir
 from ..kernel.nests import accesses, rewritten, with_accesses
 from ..ops import compute_dtype
 from ..stitch.index import Index, variable
-from .axes import free_slot
+from .axes import free_slot, over_rows
 from .registry import kernel_pass
 
 SHORT_ROW = 256  # columns; the loops of a longer row are long enough to hide the wait
@@ -124,4 +124,4 @@ def _over_rows(phase: ir.Phase, rows: int, places: Mapping[str, ir.Load]) -> ir.
 
     read = _read(phase) - own
     nest = (*(load for name, load in places.items() if name in read), *rewritten(phase.nest, put_away))
-    return replace(phase, nest=(ir.Loop("lane_row", 0, rows, (ir.Let("row", "first_row + lane_row"), *nest), "rows", "rows"),))
+    return replace(phase, nest=over_rows(rows, nest))

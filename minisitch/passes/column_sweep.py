@@ -57,7 +57,7 @@ def _swept_phase(kernel: Kernel, segment: Segment, phase: Phase, sweep: int) -> 
             assert isinstance(column, Loop)
             return (replace(column, body=(replace(stmt, body=column.body, kind="unrolled"),)),)
         if isinstance(stmt, Loop) and stmt.var == "s0" and segment.slices > 1:
-            return (replace(stmt, bounds=f"ser_first // {sweep}, ser_last // {sweep}"),)
+            return (replace(stmt, part="slice", step=sweep),)
         return (stmt,)
 
     return axes.with_parts(replace(nested, nest=rewritten(nested.nest, inwards)))

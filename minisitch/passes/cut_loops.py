@@ -31,7 +31,7 @@ def cut_loops(kernel: Kernel) -> Kernel:
 def _cut(phase: Phase) -> Phase:
     """Cut the innermost loop, if it runs over columns and has the same bounds in every task."""
     loops = [i.loops[-1] for i in phase.innermost]
-    if len(loops) != 1 or not loops[0].var.startswith("c") or loops[0].bounds or loops[0].kind != "serial":
+    if len(loops) != 1 or not loops[0].var.startswith("c") or loops[0].part or loops[0].within or loops[0].kind != "serial":
         return phase
     (loop,) = loops
     cuts = sorted({edge for s in phase.body for c in getattr(s, "guard", ()) for edge in _span(c, loop) or ()

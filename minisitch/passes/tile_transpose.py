@@ -15,7 +15,7 @@ from ..device import LINE
 from ..kernel.ir import Kernel, Load, Loop, Nest, Phase, Segment, Stmt
 from ..kernel.nests import rewritten
 from ..stitch.index import Digit
-from .axes import Chunks, is_flat, nest, takes_column_whole
+from .axes import Chunks, is_flat, nest, over_rows, takes_column_whole
 from .registry import kernel_pass
 
 LINE_COLUMNS = LINE // 4  # of a block where rows lie across each other: a cache line of float32
@@ -43,8 +43,7 @@ def _tiled(segment: Segment) -> Segment:
         """The rows of a tile stand inside its loop over blocks of columns."""
         if not isinstance(stmt, Loop) or stmt.var != "c0":
             return (stmt,)
-        rows = Loop("row", 0, segment.rows, (*nested.before, *stmt.body), "rows", "first_row, first_row + rows")
-        return (replace(stmt, body=(rows,)),)
+        return (replace(stmt, body=over_rows(TILE_ROWS, (*nested.before, *stmt.body))),)
 
     inside = tuple(s for s in nested.nest if s not in nested.before)
     return replace(segment, phases=(replace(nested, nest=rewritten(inside, tiled)),), step=TILE_ROWS)

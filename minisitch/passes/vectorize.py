@@ -332,11 +332,14 @@ class _Group:
                 return (stmt,)
             inside = (*body, *(s for s in stmt.body if isinstance(s, ir.Accumulate)))
             if self.width > 1:
-                names = (ir.Let("col", "first + each"),) if _names_column(body) else ()
+                names = (ir.Let("col", f"{ir.FIRST} + each"),) if _names_column(body) else ()
                 inside = (ir.Loop("each", 0, self.width, (*names, *inside), "vector"),)
             inside = (*loads, *inside, *stores)
-            groups = self._turns(turns, inside, bool(loads or stores) or _names_column(body)) if turns else self._loop(inside)
-            return (groups, *self._rest(stmt))
+            if turns:
+                return (self._turns(turns, inside, bool(loads or stores) or _names_column(body)),)
+            whole = self.cols - self.cols % self.width  # the columns that no group takes are taken one at a time
+            groups = replace(stmt, var=ir.FIRST, last=whole, body=inside, step=self.width)
+            return (groups, replace(stmt, first=whole)) if whole < self.cols else (groups,)
 
         return replace(phase, nest=rewritten(phase.nest, grouped_columns))
 
@@ -377,17 +380,10 @@ class _Group:
                 body.append(ir.Store(row, at + each, value, (), stmt.node))
         return tuple(moves[False]), tuple(body), tuple(moves[True])
 
-    def _loop(self, inside: ir.Nest) -> ir.Loop:
-        """A thread's groups of columns, one after the other."""
-        own, whole = f"lane * {self.width}", self.cols - self.cols % self.width
-        stop = f"min(stop, {whole})" if self.split and whole < self.cols else "stop" if self.split else str(whole)
-        bounds = f"{f'start + {own}' if self.split else own}, {self._live(stop)}, {self.threads * self.width}"
-        return ir.Loop("first", 0, whole, inside, "threads", bounds)
-
     def _turns(self, turns: int, inside: ir.Nest, named: bool) -> ir.Loop:
         """A thread's groups of columns, each written out, so that registers have fixed numbers."""
         own, stride = f"lane * {self.width}" if self.width > 1 else "lane", self.threads * self.width
-        first = "first" if self.width > 1 else "col"
+        first = ir.FIRST if self.width > 1 else "col"
         last = "stop" if self.split else str(self.cols) if turns * stride > self.cols else ""
         conditions = ["live"] * self.segment.ragged + ([f"{first} < {last}"] if last else [])
         if conditions:
@@ -395,17 +391,6 @@ class _Group:
         if last or named:
             inside = (ir.Let(first, f"{f'start + {own}' if self.split else own} + turn * {stride}"), *inside)
         return ir.Loop("turn", 0, turns, inside, "unrolled")
-
-    def _rest(self, loop: ir.Loop) -> ir.Nest:
-        """The columns that no group takes, one at a time."""
-        first = self.cols - self.cols % self.width
-        if first == self.cols:
-            return ()
-        begin, stop = (f"max(start, {first})", "stop") if self.split else (str(first), self._live(str(self.cols)))
-        return (replace(loop, first=first, bounds=f"{begin} + lane, {stop}, {self.threads}"),)
-
-    def _live(self, stop: str) -> str:
-        return f"{stop} if live else 0" if self.segment.ragged else stop
 
     def _in_order(self, stmt: ir.Load | ir.Store, phase: ir.Phase) -> bool:
         """Loads move before the loop over a group, stores behind it: nothing that overlaps lies between."""

@@ -105,7 +105,7 @@ class _Windows:
         elif self.windows[key].length < length:
             self.windows[key] = replace(self.windows[key], length=length)
         seen = replace(stmt, buffer=self.windows[key].name, index=place)
-        return replace(seen, harmless=bool(stmt.guard)) if isinstance(seen, ir.Load) else seen
+        return seen
 
     def depth(self, key: tuple[str, Index, Guard]) -> int:
         """How many loops stand around the place where a window can be taken."""

@@ -255,7 +255,7 @@ class _Loops:
         self.outer: tuple[str, int] | None = None  # variable and trips of the next outer loop
         self.dtype, self.constants = {b.name: b.dtype for b in kernel.buffers}, {name for name, _, _ in kernel.constants}
         self.dtype |= {w.name: self.dtype[w.buffer] for w in segment.windows.values()}
-        self.starts = {w.name: w.base for w in segment.windows.values()}  # where each row window starts
+        self.starts = {w.name: w.index for w in segment.windows.values()}  # where each row window starts
         for phase in segment.phases:
             self._phase(segment, phase)
 
