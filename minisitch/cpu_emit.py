@@ -44,7 +44,7 @@ def calls(kernel: ir.Kernel) -> list[list[ir.Segment]]:
 
 def is_short(segment: ir.Segment) -> bool:
     """Whether a segment has loops of at most ``SHORT_LOOP`` turns. An unrolled loop is best unrolled first."""
-    unrolled = any(isinstance(s, ir.Loop) and s.kind == "unrolled" for s, _ in ir.walk(segment.nest))
+    unrolled = any(loop.kind == "unrolled" for loop in ir.each(segment.nest, ir.Loop))
     turns = (max((i.loops[-1].last for i in p.innermost), default=1) for p in segment.phases)
     return not unrolled and any(1 < n <= SHORT_LOOP for n in turns)
 
@@ -83,7 +83,7 @@ def _used_buffers(kernel: ir.Kernel, segments: Sequence[ir.Segment]) -> list[str
     touched: set[str] = set()
     for segment in segments:
         touched |= {access.buffer for access in accesses(segment, segment.nest)}
-        folds = [s.fold for s, _ in ir.walk(segment.nest) if isinstance(s, ir.Accumulate)]
+        folds = (s.fold for s in ir.each(segment.nest, ir.Accumulate))
         touched |= {name for f in folds if f.buffer for name in (f.buffer, f.lost)}
     return [b.name for b in kernel.buffers if b.name in touched]
 

@@ -95,7 +95,7 @@ class Op:
     cuda: Mapping[str, str] = field(default_factory=dict)
     cpu: Mapping[str, str] = field(default_factory=dict)
     cost: str = "free"  # "free" | "light" | "heavy"
-    identity: Mapping[str, str] = field(default_factory=dict)
+    identity: str = ""  # of a reduction: the name of its neutral element
 
 
 OPS: dict[str, Op] = {}
@@ -191,15 +191,15 @@ def _reduce(name, step, identity, domain=NUMBER):
     def meaning(x, axes, keepdims):
         return ufunc.reduce(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
     cuda, cpu = ({kind: texts[kind] for kind in domain} for texts in (op.cuda, op.cpu))
-    OPS[name] = Op(name, "reduce", 1, meaning, domain, "same", cuda, cpu, op.cost, dict.fromkeys(domain, identity))
+    OPS[name] = Op(name, "reduce", 1, meaning, domain, "same", cuda, cpu, op.cost, identity)
 
 
-_reduce("sum", "add", "0")
-_reduce("prod", "mul", "1")
-_reduce("max", "maximum", "lowest")
-_reduce("min", "minimum", "highest")
-_reduce("any", "or", "False", ("bool",))
-_reduce("all", "and", "True", ("bool",))
+_reduce("sum", "add", "ZERO")
+_reduce("prod", "mul", "ONE")
+_reduce("max", "maximum", "LOWEST")
+_reduce("min", "minimum", "HIGHEST")
+_reduce("any", "or", "FALSE", ("bool",))
+_reduce("all", "and", "TRUE", ("bool",))
 
 
 # ---------------------------------------------------------------- moves: only the index changes

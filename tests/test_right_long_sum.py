@@ -74,7 +74,7 @@ def test_a_kept_row_is_summed_up_to_its_end(dtype):
         return (e - e.max(-1, keepdims=True)).sum(-1, keepdims=True) * e
     x = np.tile(np.linspace(-1, 1, 1025), (64, 1)).astype(dtype)
     kernel, = ms.lower(f, x, strategy="astitch", target="cpu", stop_after="block_totals")
-    assert any(loop.holds and p.cols % loop.last for p in phases(kernel) for loop in found(p, Loop))
+    assert any(loop.within and p.cols % loop.last for p in phases(kernel) for loop in found(p, Loop))
     got = ms.jit(f, strategy="astitch", target="cpu")(x)
     np.testing.assert_allclose(got, f(x.astype(float)), rtol=4e-3 if dtype == np.float16 else 1e-5)
 

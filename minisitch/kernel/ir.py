@@ -81,10 +81,13 @@ class Buffer:
     size: int
     scope: str
     node: int
-    slot: int = 0  # buffers of one scope that share bytes have one slot
+    slot: str = ""  # the buffer whose bytes it has: its own name, unless some take turns in one slot
     why: str = ""
     role: str = ""  # "partial" | "carry" | "kept" | "together" | "exchange"; "": one value of the program
     window: bool = False  # a part of an array, which may begin anywhere in it: so no wide accesses
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slot", self.slot or self.name)
 
 
 @dataclass(frozen=True)
@@ -401,7 +404,7 @@ class Phase:
         *_, last = (None, *self.nest)
         return last.scope if isinstance(last, Barrier) else "none"
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Neighbouring columns that a thread takes at once."""
         return max((loop.last for loop in each(self.nest, Loop) if loop.kind == "vector"), default=1)
@@ -512,15 +515,13 @@ class Kernel:
     @cached_property
     def parameters(self) -> tuple[Buffer, ...]:
         """Global buffers in calling order: inputs, outputs, scratch, each slot once."""
-        return tuple(b for b in self.buffers
-                     if b.scope not in ("shared", "register") and self.owners[b.name] == b.name)
+        return tuple(b for b in self.buffers if b.scope not in ("shared", "register") and self.owners[b.name] == b.name)
 
     @cached_property
     def owners(self) -> dict[str, str]:
         """For each buffer the one whose bytes it has: the first, and largest, of its slot."""
-        first: dict[tuple[str, int], str] = {}
-        return {b.name: first.setdefault((b.scope, b.slot), b.name) if b.scope in ("scratch", "shared") else b.name
-                for b in self.buffers}
+        first: dict[str, str] = {}
+        return {b.name: first.setdefault(b.slot, b.name) for b in self.buffers}
 
     @cached_property
     def by_name(self) -> dict[str, Buffer]:
@@ -549,7 +550,7 @@ class Kernel:
     @property
     def shared_bytes(self) -> int:
         """Shared memory of one block."""
-        slots: dict[int, int] = {}
+        slots: dict[str, int] = {}
         for b in self.buffers:
             if b.scope == "shared":
                 slots[b.slot] = max(slots.get(b.slot, 0), b.size * itemsize(b.dtype))
@@ -677,6 +678,11 @@ def place_of(segment: Segment, stmt: Load | Store | VectorMove) -> tuple[str, In
     """The buffer of an access and the index in it, also if the access goes through a window."""
     window = segment.windows.get(stmt.buffer)
     return (window.buffer, window.index + stmt.index) if window else (stmt.buffer, stmt.index)
+
+
+def is_store(stmt: Stmt) -> bool:
+    """Whether a statement writes to a buffer."""
+    return isinstance(stmt, Store) or (isinstance(stmt, VectorMove) and stmt.stores)
 
 
 def indices(stmt: Stmt) -> list[Index]:

@@ -25,7 +25,6 @@ output. ``nest_loops``, ``column_sweep`` and ``batch_rows`` add rows of a CPU's 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ..errors import KernelError
@@ -35,18 +34,6 @@ from ..stitch.mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap
 from ..stitch.plan import LoopPlan, SegmentKey, StitchPlan
 from ..stitch.subroots import SubRoot
 from .ir import Buffer, Location
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where readers in the same block find a value.
-
-    ``register``; ``row``, a buffer of the block's own, by row and column; or ``global``, a buffer that
-    is indexed as the whole value.
-    """
-
-    where: str  # "register" | "row" | "global"
-    buffer: str = ""
 
 
 def partial_results(s: SubRoot, m: ThreadMap) -> dict[str, int]:
@@ -77,7 +64,9 @@ class Layout:
                 self.decisions.append(Decision((s.node,), scheme, "locality", why))
         self.buffers: dict[str, Buffer] = {}
         self.turn = 0
-        self.places: dict[int, Place] = {}
+        # Where readers in the same block find a value: a buffer, or "" for a register. A row of shared memory is
+        # indexed by row and column, and global memory as the whole value.
+        self.places: dict[int, str] = {}
         self.memory: dict[int, str] = {}  # where a value lies in global memory
         # (loop, sub-root): the buffer through which the warps of a row exchange its results
         self.exchange_buffers: dict[tuple[int, int], str] = {}
@@ -129,7 +118,7 @@ class Layout:
 
     def add(self, buffer: Buffer) -> None:
         """A buffer with bytes of its own."""
-        self.buffers[buffer.name] = replace(buffer, slot=len(self.buffers))
+        self.buffers[buffer.name] = buffer
 
     def _partial_buffer(self, s: SubRoot) -> None:
         dtype, m = compute_dtype(self.graph[s.node].type.dtype), self.maps[s.segment]
@@ -139,18 +128,16 @@ class Layout:
         size = math.prod(partial_results(s, m).values())
         self.add(Buffer(f"p{s.node}", dtype, size, "scratch", s.node, why="partial results", role="partial"))
 
-    def _place(self, s: SubRoot) -> Place:
+    def _place(self, s: SubRoot) -> str:
         """Where the readers of the same block find the value (hierarchical data management)."""
         dtype = compute_dtype(self.graph[s.node].type.dtype)
         m = self.maps[s.segment]
-        if s.along == "row":
-            return Place("register")
-        if s.role == "map" and s.cols == 1 and self.one_thread_a_row(s.segment):
-            return Place("register")
+        if s.along == "row" or (s.role == "map" and s.cols == 1 and self.one_thread_a_row(s.segment)):
+            return ""
         # all chunks of a split row repeat this loop, and each keeps the value for itself
         replicated = s.space.kind == "row" and s.space.chunks > 1 and s.cols != s.space.cols
         if s.role == "map" and s.node in self.memory and not replicated and not self.plan.composition.shares(s.node):
-            return Place("global", self.memory[s.node])
+            return self.memory[s.node]
         if s.node in self.plan.demoted and not replicated:
             name = f"t{s.node}"
             size = self.graph[s.node].type.size
@@ -158,12 +145,12 @@ class Layout:
             self.memory[s.node] = name
             why = f"demoted to global scratch: {self.device.shared_per_block} B a block"
             self.decisions.append(Decision((s.node,), "place", "shared-memory", why))
-            return Place("global", name)
+            return name
         width = min(s.cols, m.chunk) if m.splits > 1 else s.cols
         name = f"k{s.node}"
         size = m.rows_per_block * width
         self.add(Buffer(name, dtype, size, "shared", s.node, why="read again by the same block", role="kept"))
-        return Place("row", name)
+        return name
 
     def stored_in(self, node: int) -> list[str]:
         """The global buffers that a value is stored to."""
@@ -176,14 +163,14 @@ class Layout:
             block = [Location(f"a{s.node}", " of each block")] if s.role == "carry" else []
             return (*block, Location(f"p{s.node}"))
         found, place = [], self.places.get(s.node)
-        if place is not None and place.where == "register":
+        if place == "":
             who = "warp" if self.maps[s.segment].threads_per_row <= WARP else "block"
             words = "register" if self.one_thread_a_row(s.segment) else f"register of every thread ({who} reduce)"
             found.append(Location(words=words))
-        elif place is not None:
-            found.append(Location(place.buffer))
+        elif place:
+            found.append(Location(place))
         for name in self.stored_in(s.node):
-            if place is None or name != place.buffer:
+            if name != place:
                 found.append(Location(name, f", the part of %{s.operand}" if s.role == "operand" else ""))
         return tuple(found) or (Location(words="register"),)
 

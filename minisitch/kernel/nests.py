@@ -7,8 +7,9 @@ In:  a nest of ``kernel.ir``. Out: another nest, or its accesses.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..errors import KernelError
 from ..stitch.index import Guard, Index
@@ -30,6 +31,24 @@ def rewritten(nest: ir.Nest, change: Callable[[ir.Stmt], ir.Nest]) -> ir.Nest:
                 raise KernelError(f"change returned {type(made).__name__}, expected a tuple of Stmt, for: {ir.show_stmt(stmt)}")
             found += made
     return tuple(found)
+
+
+def with_operands(stmt: ir.Stmt, names: Mapping[str, str]) -> ir.Stmt:
+    """The statement with other names for the values that it reads."""
+    if isinstance(stmt, ir.Accumulate):
+        return replace(stmt, fold=replace(stmt.fold, value=names.get(stmt.fold.value, stmt.fold.value)))
+    changed: dict[str, Any] = {field: names[getattr(stmt, field)] for field in ir.OPERANDS if getattr(stmt, field, "") in names}
+    if isinstance(stmt, ir.Compute):
+        changed["args"] = tuple(names.get(a, a) for a in stmt.args)
+    return replace(stmt, **changed) if changed else stmt
+
+
+def with_indices(stmt: ir.Stmt, change: Callable[[Index], Index]) -> ir.Stmt:
+    """The statement with each index replaced, those of its guard included."""
+    changed: dict[str, Any] = {"index": change(stmt.index)} if isinstance(stmt, ir.Load | ir.Store | ir.FromIndex) else {}
+    if isinstance(stmt, ir.Load | ir.Store | ir.Choose):
+        changed["guard"] = tuple(replace(c, index=change(c.index)) for c in stmt.guard)
+    return replace(stmt, **changed) if changed else stmt
 
 
 def with_accesses(phase: ir.Phase, change: Callable[[ir.Load | ir.Store], ir.Load | ir.Store]) -> ir.Phase:
@@ -69,8 +88,7 @@ def accesses(segment: ir.Segment, nest: ir.Nest) -> Iterator[Access]:
     for stmt, _ in ir.walk(nest):
         after = after or isinstance(stmt, ir.Combine)
         if isinstance(stmt, ir.Load | ir.Store | ir.VectorMove):
-            stores = stmt.stores if isinstance(stmt, ir.VectorMove) else isinstance(stmt, ir.Store)
-            yield Access(*ir.place_of(segment, stmt), stores, getattr(stmt, "guard", ()), after)
+            yield Access(*ir.place_of(segment, stmt), ir.is_store(stmt), getattr(stmt, "guard", ()), after)
 
 
 def statements_of(kernel: ir.Kernel) -> int:

@@ -101,18 +101,18 @@ class Statements:
         layout, offset = self.layout, linear(position, self.graph[value].type.shape)
         if value not in layout.final:
             return self._load(key, layout.input_names[value], offset, None, variables)
-        producer, place = layout.final[value], layout.places.get(value)
-        if place is None or distance(self.loop.sub_roots[0], producer, position) == "grid":
+        producer, buffer = layout.final[value], layout.places.get(value)
+        if buffer is None or distance(self.loop.sub_roots[0], producer, position) == "grid":
             whole = Within(offset, 0, self.graph[value].type.size)
             return self._load(key, layout.memory[value], offset, whole, variables)
-        if place.where == "register":
+        if not buffer:
             return self.names.crossing[value]
         column = column_of(producer, position)
         assert column is not None
-        if place.where == "row":
+        if layout.buffers[buffer].scope == "shared":
             offset = self._row_offset(producer, column)
         row = Within(column, 0, producer.cols)  # other rows may not be there yet
-        return self._load(key, place.buffer, offset, row, variables)
+        return self._load(key, buffer, offset, row, variables)
 
     def _row_offset(self, s: SubRoot, column: Index) -> Index:
         """Offset in a row buffer of shared memory: this row's slot, then the column (from the chunk's start)."""
@@ -187,9 +187,9 @@ class Statements:
         self.names.crossing[s.node] = value
         offset = linear(s.result_at, self.graph[s.node].type.shape)
         found = [Store(buffer, offset, value, self._replicated(), s.node) for buffer in self.layout.stored_in(s.node)]
-        place, column = self.layout.places.get(s.node), column_of(s, s.result_at)
-        if place is not None and place.where == "row" and column is not None:
-            found.append(Store(place.buffer, self._row_offset(s, column), value, (), s.node))
+        row, column = self.layout.buffers.get(f"k{s.node}"), column_of(s, s.result_at)
+        if row and column is not None:
+            found.append(Store(row.name, self._row_offset(s, column), value, (), s.node))
         return tuple(found)
 
     def fold(self, s: SubRoot) -> tuple[Fold, Stores]:

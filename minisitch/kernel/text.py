@@ -105,15 +105,15 @@ def literal(dtype: str, value: object) -> str:
     return str(bool(value)) if dtype == "bool" else f"np.{held}({int(value)})"  # type: ignore[call-overload]
 
 
-IDENTITY = {"0": ("ZERO", 0), "1": ("ONE", 1), "False": ("FALSE", False), "True": ("TRUE", True)}
+NEUTRAL = {"ZERO": 0, "ONE": 1, "FALSE": False, "TRUE": True}
 
 
 def identity_value(op: str, dtype: str) -> object:
     """The neutral element of a reduction in a dtype."""
-    word = OPS[op].identity[kind_of(dtype)]
-    if word in IDENTITY:
-        return IDENTITY[word][1]
-    lowest = word == "lowest"
+    name = OPS[op].identity
+    if name in NEUTRAL:
+        return NEUTRAL[name]
+    lowest = name == "LOWEST"
     if kind_of(dtype) == "float":
         return -np.inf if lowest else np.inf
     info = np.iinfo(dtype)
@@ -122,21 +122,18 @@ def identity_value(op: str, dtype: str) -> object:
 
 def identity_name(op: str, dtype: str) -> str:
     """Its name in emitted text: ``ZERO_f32``, ``LOWEST_f32``."""
-    word = OPS[op].identity[kind_of(dtype)]
-    name = IDENTITY[word][0] if word in IDENTITY else word.upper()
-    return f"{name}_{SHORT[compute_dtype(dtype)]}"
+    return f"{OPS[op].identity}_{SHORT[compute_dtype(dtype)]}"
 
 
 def header(kernel: ir.Kernel) -> list[str]:
     """The module-level constants a kernel uses."""
     found = {name: literal(dtype, value) for name, dtype, value in kernel.constants}
     for nest in (phase.nest for segment in kernel.segments for phase in segment.phases):
-        for fold in (s.fold for s, _ in ir.walk(nest) if isinstance(s, ir.Accumulate)):
+        for fold in (s.fold for s in ir.each(nest, ir.Accumulate)):
             held = compute_dtype(fold.dtype)
             found[identity_name(fold.op, fold.dtype)] = literal(held, identity_value(fold.op, held))
-        for load in (s for s, _ in ir.walk(nest) if isinstance(s, ir.Load) and s.guard):
-            held = compute_dtype(load.dtype)
-            found[zero_name(held)] = literal(held, False if held == "bool" else 0)
+        for held in (compute_dtype(load.dtype) for load in ir.each(nest, ir.Load) if load.guard):
+            found[zero_name(held)] = literal(held, 0)
     return [f"{name} = {text}" for name, text in found.items()]
 
 

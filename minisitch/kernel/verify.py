@@ -9,7 +9,7 @@ them writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -70,13 +70,11 @@ def _stored(segment: ir.Segment, buffer: str) -> list[Index]:
         return []
     pieces: dict[Index, dict[str, set[tuple[int, int]]]] = {}
     for stmt, loops in ir.walk(segment.nest):
-        match stmt:
-            case ir.Store() if ir.place_of(segment, stmt)[0] == buffer:
-                index = ir.place_of(segment, stmt)[1]
-            case ir.VectorMove(stores=True) if stmt.buffer == buffer:
-                index = stmt.index
-            case _:
-                continue
+        if not (isinstance(stmt, ir.Store | ir.VectorMove) and ir.is_store(stmt)):
+            continue
+        name, index = ir.place_of(segment, stmt)
+        if name != buffer:
+            continue
         ranges = pieces.setdefault(index, {"row": {(0, segment.rows)}})
         wide = "col" not in (loop.var for loop in loops)  # the threads' loop names the first of the columns it takes
         for loop in loops:
@@ -85,13 +83,10 @@ def _stored(segment: ir.Segment, buffer: str) -> list[Index]:
     return [_within_turns(index, taken) for index, taken in turns.items() if all(taken.values())]
 
 
-def _turns(pieces: Iterable[tuple[int, int]]) -> int:
+def _turns(pieces: Collection[tuple[int, int]]) -> int:
     """How many turns the pieces of a loop take together."""
-    turns = end = 0
-    for first, last in sorted(pieces):
-        turns += max(0, last - max(first, end))
-        end = max(end, last)
-    return turns
+    taken = (variable("turn", last - first) + first for first, last in pieces if first < last)
+    return footprint(taken, max(last for _, last in pieces))
 
 
 def _within_turns(index: Index, turns: Mapping[str, int]) -> Index:
@@ -109,14 +104,12 @@ def _verify_task(kernel: ir.Kernel, segment: ir.Segment, written: _Written, plac
     known = {name for name, _, _ in kernel.constants}
     # a barrier that needs no statement: one thread does all of a row in order
     implied = "block" if kernel.device.kind == "cpu" else "warp" if segment.thread_map.threads_per_row == 1 else ""
-    _Nest(segment, None, written, implied, f"{place}, before its tasks").check(segment.opening, set(known))
-    if implied:
-        written.meet(implied)
-    for p, phase in enumerate(segment.phases):
-        _Nest(segment, phase, written, implied, f"{place}, phase {p}").check(phase.nest, known)
+    opening, closing = (ir.Phase(1, 1, False, nest) for nest in (segment.opening, segment.closing))
+    when = ["before its tasks", *(f"phase {p}" for p in range(len(segment.phases))), "after its tasks"]
+    for words, phase in zip(when, (opening, *segment.phases, closing), strict=True):
+        _Nest(segment, phase, written, implied, f"{place}, {words}").check(phase.nest, known)
         if implied:
             written.meet(implied)
-    _Nest(segment, None, written, implied, f"{place}, after its tasks").check(segment.closing, known)
     written.meet(segment.task_barrier if segment.task_barrier == "block" else implied or segment.task_barrier)
 
 
@@ -236,13 +229,10 @@ def _apart(index: Index) -> tuple[Index, Index]:
 
 
 class _Nest:
-    """Follows the statements of a phase, or (None) what a block does before or after its tasks."""
+    """Follows the statements of a phase."""
 
-    def __init__(self, segment: ir.Segment, phase: ir.Phase | None, written: _Written, implied: str, place: str) -> None:
-        self.segment, self.written, self.implied, self.place = segment, written, implied, place
-        self.width = phase.width if phase else 1
-        self.cols = phase.cols if phase else 0
-        self.turns = segment.rows * phase.cols * phase.serial if phase else 1
+    def __init__(self, segment: ir.Segment, phase: ir.Phase, written: _Written, implied: str, place: str) -> None:
+        self.segment, self.phase, self.written, self.implied, self.place = segment, phase, written, implied, place
         self.part: Guard = ()  # what loops around say of their variables
         self.started: set[str] = set()  # accumulators; a result is complete when they are combined
 
@@ -278,7 +268,7 @@ class _Nest:
 
     def _where(self, index: Index, loop: str) -> Where:
         """The element that an index names, if it is the thread's own."""
-        return (self.width, index) if loop not in ("", "warps") and not index.loaded else None
+        return (self.phase.width, index) if loop not in ("", "warps") and not index.loaded else None
 
     def _scalar(self, stmt: ir.Scalar, known: set[str], loop: str) -> None:
         for name in ir.operands(stmt):
@@ -294,17 +284,17 @@ class _Nest:
                 self.written.fill(buffer, index)
                 return
             self.written.read(buffer, where, self.place, ir.show_stmt(stmt))
-            if self.turns:  # a loop over nothing reads nothing
+            if self.segment.rows * self.phase.cols * self.phase.serial:  # a loop over nothing reads nothing
                 self.written.require(buffer, index, (*stmt.guard, *self.part), self.place, ir.show_stmt(stmt))
 
     def _move(self, stmt: ir.VectorMove) -> None:
         window = self.written.buffers[stmt.buffer].window
-        if window or not grouped(stmt.index, self.cols, stmt.columns, self.segment.chunk):
+        if window or not grouped(stmt.index, self.phase.cols, stmt.columns, self.segment.chunk):
             raise KernelError(f"{self.place}: a thread's columns do not lie side by side from a multiple of {stmt.columns} on, "
                               f"in: {ir.show_stmt(stmt)}")
         source, target = (stmt.registers, stmt.buffer) if stmt.stores else (stmt.buffer, stmt.registers)
-        self.written.read(source, (self.width, stmt.index), self.place, ir.show_stmt(stmt))
-        self.written.write(target, (self.width, stmt.index), self.place)
+        self.written.read(source, (self.phase.width, stmt.index), self.place, ir.show_stmt(stmt))
+        self.written.write(target, (self.phase.width, stmt.index), self.place)
         if stmt.stores:
             self.written.fill(target, stmt.index, stmt.columns)
 
@@ -316,7 +306,7 @@ class _Nest:
         elif fold.result not in self.started and not fold.buffer:
             raise KernelError(f"{self.place}: {fold.result} is added to before it is started")
         if fold.buffer:
-            self.written.write(fold.buffer, (self.width, fold.cell) if fold.along == "carry" else None, self.place)
+            self.written.write(fold.buffer, (self.phase.width, fold.cell) if fold.along == "carry" else None, self.place)
 
     def _combine(self, folds: Sequence[ir.Fold], known: set[str]) -> None:
         """Warps put their results down, wait, and read them all."""
@@ -332,4 +322,4 @@ class _Nest:
                 raise KernelError(f"{self.place}: {fold.result} is combined before it is started")
             known.add(fold.result)
             if fold.along == "carry":
-                self.written.read(fold.buffer, (self.width, fold.cell), self.place, f"the store of {fold.result}")
+                self.written.read(fold.buffer, (self.phase.width, fold.cell), self.place, f"the store of {fold.result}")

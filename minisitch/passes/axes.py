@@ -13,23 +13,22 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..kernel import ir
-from ..kernel.nests import accesses, rewritten, with_folds
-from ..stitch.index import ZERO, Digit, Guard, Index, Quotient, Remainder, Within, variable
+from ..kernel.nests import accesses, rewritten, with_folds, with_indices
+from ..stitch.index import ZERO, Digit, Index, Quotient, Remainder, Within, variable
 
-IndexRewrite = Callable[[Index], Index]
 Axis = tuple[str, int, int]  # name, stride, size; a flat loop's axes are listed minor first
 
 
 # ---------------------------------------------------------------- which loops are flat, and where they may be split
 def is_flat(phase: ir.Phase) -> bool:
     """Whether the phase's loops are those it was scheduled with: one over columns, one over reduced rows."""
-    loops = [(s.var, s.last) for s, _ in ir.walk(phase.nest) if isinstance(s, ir.Loop)]
-    windows = any(isinstance(s, ir.Window) for s, _ in ir.walk(phase.nest))
-    return loops == [("col", phase.cols), ("ser", phase.serial)][:1 if phase.serial == 1 else 2] and not windows
+    loops = [(loop.var, loop.last) for loop in ir.each(phase.nest, ir.Loop)]
+    flat = [("col", phase.cols), ("ser", phase.serial)][:1 if phase.serial == 1 else 2]
+    return loops == flat and not any(ir.each(phase.nest, ir.Window))
 
 
 def takes_column_whole(phase: ir.Phase) -> bool:
@@ -157,7 +156,7 @@ def nest(phase: ir.Phase, columns: Sequence[Axis], serial: Sequence[Axis], chunk
 
     def nested(stmt: ir.Stmt) -> ir.Nest:
         if not isinstance(stmt, ir.Loop):
-            return (_rewritten(stmt, rewrite),)
+            return (with_indices(stmt, rewrite),)
         if stmt.var == "ser":
             reduced = [ir.Loop(name, 0, size, (), part=stmt.part * (len(serial) == 1)) for name, _, size in reversed(serial)]
             return loops_over([*reduced, *inner], stmt.body)
@@ -236,20 +235,3 @@ def _split(digit: Digit, axes: Sequence[Axis], cols: int, chunked: bool) -> Inde
     if chunked and high >= cols:
         total = total + (Index(0, ((1, Digit("start", low, max(2, cols // low))),)))
     return total
-
-
-def _guard(guard: Guard, rewrite: IndexRewrite) -> Guard:
-    return tuple(Within(rewrite(c.index), c.low, c.high) for c in guard)
-
-
-def _rewritten(stmt: ir.Stmt, rewrite: IndexRewrite) -> ir.Stmt:
-    if isinstance(stmt, ir.Load | ir.Store):
-        return replace(stmt, index=rewrite(stmt.index), guard=_guard(stmt.guard, rewrite))
-    if isinstance(stmt, ir.FromIndex):
-        return replace(stmt, index=rewrite(stmt.index))
-    return replace(stmt, guard=_guard(stmt.guard, rewrite)) if isinstance(stmt, ir.Choose) else stmt
-
-
-def free_slot(buffers: Iterable[ir.Buffer]) -> int:
-    """A slot whose bytes nothing else has."""
-    return max((b.slot for b in buffers), default=0) + 1

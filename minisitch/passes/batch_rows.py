@@ -22,7 +22,7 @@ from ..kernel import ir
 from ..kernel.nests import accesses, rewritten, with_accesses
 from ..ops import compute_dtype
 from ..stitch.index import Index, variable
-from .axes import free_slot, over_rows
+from .axes import over_rows
 from .registry import kernel_pass
 
 SHORT_ROW = 256  # columns; the loops of a longer row are long enough to hide the wait
@@ -59,8 +59,7 @@ def take_together(segment: ir.Segment, buffers: Mapping[str, ir.Buffer]) -> tupl
     made: dict[str, ir.Buffer] = {}
     for (name, node), dtype in crossing.items():
         own = _unused(f"b_{name}", {*buffers, *made})
-        slot = free_slot([*buffers.values(), *made.values()])
-        made[own] = ir.Buffer(own, dtype, rows, "shared", node, slot, "of the rows taken together", "together")
+        made[own] = ir.Buffer(own, dtype, rows, "shared", node, why="of the rows taken together", role="together")
     here = variable("lane_row", rows)
     places = {name: ir.Load(name, b.name, here, (), False, b.dtype, b.node)
               for (name, _), b in zip(crossing, made.values(), strict=True)}
@@ -88,9 +87,8 @@ def _made(phase: ir.Phase) -> Iterator[tuple[str, int, str]]:
 
 
 def _read(phase: ir.Phase) -> set[str]:
-    nest = [s for s, _ in ir.walk(phase.nest)]
-    values = {s.fold.value for s in nest if isinstance(s, ir.Accumulate)}
-    return values.union(*(ir.operands(s) for s in nest if isinstance(s, ir.Scalar)))
+    values = {s.fold.value for s in ir.each(phase.nest, ir.Accumulate)}
+    return values.union(*(ir.operands(s) for s, _ in ir.walk(phase.nest) if isinstance(s, ir.Scalar)))
 
 
 def _crossing(phases: Sequence[ir.Phase]) -> dict[tuple[str, int], str]:

@@ -72,9 +72,7 @@ def in_rows(kernel: Kernel, phase: Phase, additions: int, inside: int) -> Phase:
     partial = {s.target for s in phase.body if isinstance(s, Load) and kernel.by_name[s.buffer].role == "partial"}
 
     def placed(f: Fold) -> Fold:
-        if f.along != "column":
-            return f
-        if not inside:  # a register, as in the plain kernel
+        if f.along != "column" or not inside:  # a register, as in the plain kernel
             return f
         row = f"{'m' if f.value in partial else 'a'}{f.node}"
         return replace(f, buffer=row, lost=f"l{f.node}" if f.rounds and additions > LONG_SUM else "")
@@ -86,8 +84,7 @@ def with_rows(kernel: Kernel) -> Kernel:
     """The kernel with the buffers that its sums of columns name, in the order of its loops."""
     buffers = {b.name: b for b in kernel.buffers}
     for row in (row for s in kernel.segments for p in s.phases for row in _rows(p)):
-        made = replace(row, slot=axes.free_slot(buffers.values()))
-        buffers[row.name] = buffers.pop(row.name, made)
+        buffers[row.name] = buffers.pop(row.name, row)
     return replace(kernel, buffers=tuple(buffers.values()))
 
 

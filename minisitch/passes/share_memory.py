@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..kernel.ir import Buffer, Kernel, Loop, Phase, Segment, walk
+from ..kernel.ir import Buffer, Kernel, Loop, Phase, Segment, each
 from ..kernel.nests import Access, accesses
 from ..stitch.mapping import WARP
 from .registry import kernel_pass
@@ -35,10 +35,9 @@ class _Loop:
 def share_memory(kernel: Kernel) -> Kernel:
     """Give one slot to buffers that are never live together."""
     shared = {b.name: b for scope in ("scratch", "shared") for b in _shared(kernel, scope)}
-    changed = [b for b in kernel.buffers if shared.get(b.name, b).slot != b.slot]
-    if not changed:
-        return kernel
     buffers = tuple(shared.get(b.name, b) for b in kernel.buffers)
+    if buffers == kernel.buffers:
+        return kernel
     rows = [b.slot for b in buffers if b.scope == "shared"]
     segments = kernel.segments
     if len(rows) != len(set(rows)) and kernel.device.kind == "gpu":  # the next task may write where this one still reads
@@ -55,7 +54,7 @@ def _shared(kernel: Kernel, scope: str) -> Iterator[Buffer]:
     """The buffers of a scope, each with the slot of those that it takes turns with."""
     buffers = [b for b in kernel.buffers if b.scope == scope and (scope == "scratch" or b.role in ("kept", "carry"))]
     for b, owner in zip(buffers, share(buffers, _Lives(kernel, scope).take_turns), strict=True):
-        yield replace(b, slot=buffers[owner].slot)
+        yield replace(b, slot=buffers[owner].name)
 
 
 def share(buffers: Sequence[Buffer], take_turns: Callable[[Buffer, Buffer], bool]) -> list[int]:
@@ -125,7 +124,7 @@ class _Lives:
 
 def _by_warps(phase: Phase) -> bool:
     """Whether a column is a warp's, and not one thread's."""
-    return any(isinstance(s, Loop) and s.kind == "warps" for s, _ in walk(phase.nest))
+    return any(loop.kind == "warps" for loop in each(phase.nest, Loop))
 
 
 def _loops(kernel: Kernel) -> Iterator[_Loop]:

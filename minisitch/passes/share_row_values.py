@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..kernel import ir
-from ..kernel.nests import rewritten
+from ..kernel.nests import rewritten, with_operands
 from .registry import kernel_pass
 
 
@@ -47,12 +47,12 @@ def reuse(phases: Sequence[ir.Phase], inputs: Collection[str]) -> list[ir.Phase]
     def reused(stmt: ir.Stmt) -> ir.Nest:
         """The statement with names of earlier values, or nothing if an earlier one that is computed once equals it."""
         nonlocal known
-        once, stmt = id(stmt) in before, _renamed(stmt, names)
+        once, stmt = id(stmt) in before, with_operands(stmt, names)
         if not once or isinstance(stmt, ir.Store):
             return (stmt,)
         if isinstance(stmt, ir.Clamp) and at.setdefault(stmt.target, stmt) != stmt:
             at[stmt.target] = stmt
-            known = {s: name for s, name in known.items() if stmt.target not in _positions(s)}
+            known = {s: name for s, name in known.items() if stmt.target not in ir.operands(s)}
         if isinstance(stmt, ir.Clamp) or (isinstance(stmt, ir.Load) and stmt.buffer not in inputs):
             return (stmt,)
         assert isinstance(stmt, ir.Compute | ir.Choose | ir.FromIndex | ir.Load)
@@ -68,24 +68,3 @@ def reuse(phases: Sequence[ir.Phase], inputs: Collection[str]) -> list[ir.Phase]
         found.append(replace(phase, nest=rewritten(phase.nest, reused)))
     return found
 
-
-def _positions(stmt: ir.Scalar) -> frozenset[str]:
-    """The integers read from memory that decide what it reads, and whether."""
-    indices = [stmt.index] if isinstance(stmt, (ir.Load, ir.FromIndex, ir.Store)) else []
-    guard = stmt.guard if isinstance(stmt, (ir.Load, ir.Choose, ir.Store)) else ()
-    return frozenset().union(*(i.loaded for i in (*indices, *(c.index for c in guard))))
-
-
-def _renamed(stmt: ir.Stmt, names: dict[str, str]) -> ir.Stmt:
-    """The statement with other names for what it reads."""
-    if not names:
-        return stmt
-    if isinstance(stmt, ir.Compute):
-        return replace(stmt, args=tuple(names.get(a, a) for a in stmt.args))
-    if isinstance(stmt, ir.Clamp):
-        return replace(stmt, source=names.get(stmt.source, stmt.source))
-    if isinstance(stmt, ir.Choose):
-        return replace(stmt, value=names.get(stmt.value, stmt.value), other=names.get(stmt.other, stmt.other))
-    if isinstance(stmt, ir.Accumulate):
-        return replace(stmt, fold=replace(stmt.fold, value=names.get(stmt.fold.value, stmt.fold.value)))
-    return replace(stmt, value=names.get(stmt.value, stmt.value)) if isinstance(stmt, ir.Store) else stmt
