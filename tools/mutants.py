@@ -89,8 +89,7 @@ MUTANTS = (
     mutant("every sum is short",
            "test_right_long_sum.py::test_a_long_row_of_tenths_on_the_cpu "
            "test_right_long_sum.py::test_a_long_row_of_tenths_in_cuda_text",
-           "kernel/statements.py:LONG_SUM, LONG_SUM_OF_A_CORE", "1 << 40, 1 << 40",
-           "passes/block_totals.py:LONG_SUM", "1 << 40"),
+           "kernel/statements.py:LONG_SUM, LONG_SUM_OF_A_CORE", "1 << 40, 1 << 40"),
     # ------------------------------------------------------------ the outside of a program
     mutant("arrays of the outside keep their write flag",
            "test_right_writes.py::test_what_stands_in_library_code_may_not_write_either",

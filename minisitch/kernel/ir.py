@@ -393,16 +393,17 @@ class Phase:
         parts = {f.value for f in found.values()}
         return tuple(f for f in found.values() if f.result not in parts)
 
-    @cached_property
-    def exchanges(self) -> tuple[Combine, ...]:
-        """Where the warps of a row exchange results in shared memory. Each has a block barrier."""
-        return tuple(s for s in each(self.nest, Combine) if any(f.exchange for f in s.folds))
-
     @property
     def barrier(self) -> str:
         """At its end: ``none``, ``warp`` or ``block``."""
         *_, last = (None, *self.nest)
         return last.scope if isinstance(last, Barrier) else "none"
+
+    @property
+    def block_barriers(self) -> int:
+        """Its block barriers: one at each exchange between the warps of a row, and perhaps one at its end."""
+        exchanged = sum(any(f.exchange for f in stmt.folds) for stmt in each(self.nest, Combine))
+        return exchanged + (self.barrier == "block")
 
     @cached_property
     def width(self) -> int:
@@ -538,14 +539,9 @@ class Kernel:
 
     @property
     def block_barriers(self) -> int:
-        """Block barriers one block passes for one task of each segment."""
-        return sum(map(self.block_barriers_of, self.segments))
-
-    def block_barriers_of(self, segment: Segment) -> int:
-        """Block barriers one block passes for one task of a segment; a core has none."""
-        if self.device.kind == "cpu":
-            return 0
-        return sum((p.barrier == "block") + len(p.exchanges) for p in segment.phases)
+        """Block barriers one block passes for one task of each segment; a core has none."""
+        phases = (phase for segment in self.segments for phase in segment.phases if self.device.kind == "gpu")
+        return sum(phase.block_barriers for phase in phases)
 
     @property
     def shared_bytes(self) -> int:

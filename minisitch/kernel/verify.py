@@ -107,7 +107,8 @@ def _verify_task(kernel: ir.Kernel, segment: ir.Segment, written: _Written, plac
     opening, closing = (ir.Phase(1, 1, False, nest) for nest in (segment.opening, segment.closing))
     when = ["before its tasks", *(f"phase {p}" for p in range(len(segment.phases))), "after its tasks"]
     for words, phase in zip(when, (opening, *segment.phases, closing), strict=True):
-        _Nest(segment, phase, written, implied, f"{place}, {words}").check(phase.nest, known)
+        written.place = f"{place}, {words}"
+        _Nest(segment, phase, written, implied).check(phase.nest, known)
         if implied:
             written.meet(implied)
     written.meet(segment.task_barrier if segment.task_barrier == "block" else implied or segment.task_barrier)
@@ -152,17 +153,23 @@ class _Written:
         self.since: dict[str, dict[BufferAccess, _Since]] = {}  # by owner of the bytes
         self.cells: dict[tuple[str, int, Index], tuple[int, int]] = {}  # what a segment wrote of a row: from, to
         self.segment, self.reach = 0, 0
+        self.place, self.stmt = "", None  # type: str, ir.Stmt | None  # what is being checked
 
-    def read(self, name: str, where: Where, place: str, words: str) -> None:
+    def wrong(self, said: str) -> KernelError:
+        """The error for the statement that is being checked."""
+        assert self.stmt is not None
+        return KernelError(f"{self.place}: {said}, in: {ir.show_stmt(self.stmt)}")
+
+    def read(self, name: str, where: Where) -> None:
         if name not in self.holding:
-            raise KernelError(f"{place}: {name} is read but holds no value here, in: {words}")
-        self._access(name, where, False, place)
+            raise self.wrong(f"{name} is read but holds no value here")
+        self._access(name, where, False)
 
-    def write(self, name: str, where: Where, place: str) -> None:
-        self._access(name, where, True, place)
+    def write(self, name: str, where: Where) -> None:
+        self._access(name, where, True)
         self.holding = {held for held in self.holding if self.owners[held] != self.owners[name]} | {name}
 
-    def _access(self, name: str, where: Where, stores: bool, place: str) -> None:
+    def _access(self, name: str, where: Where, stores: bool) -> None:
         """Note an access. Raises KernelError if a barrier is missing between it and an earlier one.
 
         Accesses of one thread need no barrier.
@@ -172,17 +179,19 @@ class _Written:
             return
         found = self.since.setdefault(self.owners[name], {})
         for (other, there, stored, segment), since in found.items():
-            here = segment == self.segment
-            alike = other == name or (shared and self.buffers[name].size == self.buffers[other].size)  # rows lie in one place
+            here, waited = segment == self.segment, since.first >= min(since.last, self.reach)
             own = here and where is not None and where == there
-            if own or (here and alike and since.met) or since.first >= min(since.last, self.reach):
+            # rows of equal size lie in one place
+            alike = other == name or (shared and self.buffers[name].size == self.buffers[other].size)
+            if own or waited or (here and alike and since.met):
                 continue
             if other != name and stores:
-                raise KernelError(f"{place}: {name} takes over the bytes of {other}, which other threads may still be "
-                                  "reading; it takes a barrier in between, or one thread that reads and overwrites each element")
+                raise self.wrong(f"{name} takes over the bytes of {other}, which other threads may still be reading; it takes "
+                                 "a barrier in between, or one thread that reads and overwrites each element")
             if other == name and stores != stored:
-                raise KernelError(f"{place}: {name} is {'written' if stores else 'read'} where other threads may still be "
-                                  f"{'writing' if stored else 'reading'} it; it takes a barrier in between")
+                now, before = "written" if stores else "read", "writing" if stored else "reading"
+                raise self.wrong(f"{name} is {now} where other threads may still be {before} it; "
+                                 "it takes a barrier in between")
         found[name, where, stores, self.segment] = _Since(0, self.reach)
 
     def fill(self, name: str, index: Index, columns: int = 1) -> None:
@@ -192,13 +201,12 @@ class _Written:
         first, last = self.cells.get((name, self.segment, row), (low, high))
         self.cells[name, self.segment, row] = min(first, low), max(last, high + columns - 1)
 
-    def require(self, name: str, index: Index, guard: Guard, place: str, words: str) -> None:
+    def require(self, name: str, index: Index, guard: Guard) -> None:
         """Raises KernelError if an index may lie outside the columns of its row that are written."""
         row, column = _apart(index)
         first, last = self.cells.get((name, self.segment, row), (0, -1))
         if first <= last and not lies_within(column, guard, first, last):
-            raise KernelError(f"{place}: {name} is read outside the columns {first} to {last} of its row, which are those written, "
-                              f"in: {words}")
+            raise self.wrong(f"{name} is read outside the columns {first} to {last} of its row, which are those written")
 
     def meet(self, barrier: str) -> None:
         """Note that threads wait for each other here. ``none`` is a task's end without a barrier.
@@ -231,8 +239,8 @@ def _apart(index: Index) -> tuple[Index, Index]:
 class _Nest:
     """Follows the statements of a phase."""
 
-    def __init__(self, segment: ir.Segment, phase: ir.Phase, written: _Written, implied: str, place: str) -> None:
-        self.segment, self.phase, self.written, self.implied, self.place = segment, phase, written, implied, place
+    def __init__(self, segment: ir.Segment, phase: ir.Phase, written: _Written, implied: str) -> None:
+        self.segment, self.phase, self.written, self.implied = segment, phase, written, implied
         self.part: Guard = ()  # what loops around say of their variables
         self.started: set[str] = set()  # accumulators; a result is complete when they are combined
 
@@ -244,13 +252,15 @@ class _Nest:
         """
         held, outside, extent = self.written.holding, self.part, ir.extents(nest)
         for stmt in nest:
+            self.written.stmt = stmt
             match stmt:
                 case ir.Loop():
                     if stmt.first:
                         self.written.holding = self.written.holding | held
-                    turns = Within(variable(stmt.var, extent[stmt.var]), stmt.first, stmt.last)
-                    self.part = (*outside, *stmt.within, *([turns] if stmt.last - stmt.first < extent[stmt.var] else []))
-                    inside = known if stmt.last - stmt.first == 1 else set(known)  # what is computed once is known afterwards, too
+                    turns, all_turns = stmt.last - stmt.first, extent[stmt.var]
+                    these = Within(variable(stmt.var, all_turns), stmt.first, stmt.last)
+                    self.part = (*outside, *stmt.within, *([these] if turns < all_turns else []))
+                    inside = known if turns == 1 else set(known)  # what is computed once is known afterwards, too
                     self.check(stmt.body, inside, loop if stmt.kind == "rows" else loop or stmt.kind)
                     self.part = outside
                 case ir.If():
@@ -266,35 +276,33 @@ class _Nest:
                 case _ if isinstance(stmt, ir.Scalar):
                     self._scalar(stmt, known, loop)
 
-    def _where(self, index: Index, loop: str) -> Where:
-        """The element that an index names, if it is the thread's own."""
-        return (self.phase.width, index) if loop not in ("", "warps") and not index.loaded else None
-
     def _scalar(self, stmt: ir.Scalar, known: set[str], loop: str) -> None:
         for name in ir.operands(stmt):
             if name not in known:
-                raise KernelError(f"{self.place}: {name} is read before it is computed, in: {ir.show_stmt(stmt)}")
+                raise self.written.wrong(f"{name} is read before it is computed")
         if not isinstance(stmt, ir.Store):
             known.add(stmt.target)
-        if isinstance(stmt, ir.Load | ir.Store):
-            buffer, index = ir.place_of(self.segment, stmt)
-            where = self._where(index, loop)
-            if isinstance(stmt, ir.Store):
-                self.written.write(buffer, where, self.place)
-                self.written.fill(buffer, index)
-                return
-            self.written.read(buffer, where, self.place, ir.show_stmt(stmt))
-            if self.segment.rows * self.phase.cols * self.phase.serial:  # a loop over nothing reads nothing
-                self.written.require(buffer, index, (*stmt.guard, *self.part), self.place, ir.show_stmt(stmt))
+        if not isinstance(stmt, ir.Load | ir.Store):
+            return
+        buffer, index = ir.place_of(self.segment, stmt)
+        own = loop not in ("", "warps") and not index.loaded  # the element is the thread's own
+        where = (self.phase.width, index) if own else None
+        if isinstance(stmt, ir.Store):
+            self.written.write(buffer, where)
+            self.written.fill(buffer, index)
+            return
+        self.written.read(buffer, where)
+        if self.segment.rows * self.phase.cols * self.phase.serial:  # a loop over nothing reads nothing
+            self.written.require(buffer, index, (*stmt.guard, *self.part))
 
     def _move(self, stmt: ir.VectorMove) -> None:
         window = self.written.buffers[stmt.buffer].window
         if window or not grouped(stmt.index, self.phase.cols, stmt.columns, self.segment.chunk):
-            raise KernelError(f"{self.place}: a thread's columns do not lie side by side from a multiple of {stmt.columns} on, "
-                              f"in: {ir.show_stmt(stmt)}")
+            raise self.written.wrong(f"a thread's columns do not lie side by side from a multiple of {stmt.columns} on")
+        where = self.phase.width, stmt.index
         source, target = (stmt.registers, stmt.buffer) if stmt.stores else (stmt.buffer, stmt.registers)
-        self.written.read(source, (self.phase.width, stmt.index), self.place, ir.show_stmt(stmt))
-        self.written.write(target, (self.phase.width, stmt.index), self.place)
+        self.written.read(source, where)
+        self.written.write(target, where)
         if stmt.stores:
             self.written.fill(target, stmt.index, stmt.columns)
 
@@ -302,24 +310,24 @@ class _Nest:
         if isinstance(stmt, ir.Start):
             self.started.add(fold.result)
         elif fold.value not in known | self.started:  # the total of a part is added as it is
-            raise KernelError(f"{self.place}: {fold.value} is folded before it is computed")
+            raise self.written.wrong(f"{fold.value} is folded before it is computed")
         elif fold.result not in self.started and not fold.buffer:
-            raise KernelError(f"{self.place}: {fold.result} is added to before it is started")
+            raise self.written.wrong(f"{fold.result} is added to before it is started")
         if fold.buffer:
-            self.written.write(fold.buffer, (self.phase.width, fold.cell) if fold.along == "carry" else None, self.place)
+            self.written.write(fold.buffer, (self.phase.width, fold.cell) if fold.along == "carry" else None)
 
     def _combine(self, folds: Sequence[ir.Fold], known: set[str]) -> None:
         """Warps put their results down, wait, and read them all."""
         places = {f.exchange for f in folds if f.exchange}
         for name in places:
-            self.written.write(name, None, self.place)
+            self.written.write(name, None)
         if places:
             self.written.meet("block")
         for name in places:
-            self.written.read(name, None, self.place, "an exchange of warps")
+            self.written.read(name, None)
         for fold in folds:
             if fold.result not in self.started and not fold.buffer:
-                raise KernelError(f"{self.place}: {fold.result} is combined before it is started")
+                raise self.written.wrong(f"{fold.result} is combined before it is started")
             known.add(fold.result)
             if fold.along == "carry":
-                self.written.read(fold.buffer, (self.phase.width, fold.cell), self.place, f"the store of {fold.result}")
+                self.written.read(fold.buffer, (self.phase.width, fold.cell))

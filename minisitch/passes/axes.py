@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..kernel import ir
 from ..kernel.nests import accesses, rewritten, with_folds, with_indices
@@ -71,30 +71,22 @@ def axes_of(var: str, total: int, strides: Sequence[int]) -> list[Axis]:
     return list(zip(names, strides[:-1] or (1,), sizes, strict=True))
 
 
-@dataclass(frozen=True)
-class Chunks:
-    """How the columns of a phase are dealt out to tasks: whether several tasks share them, and how many each has."""
-
-    split: bool
-    size: int
+def is_split(segment: ir.Segment, phase: ir.Phase) -> bool:
+    """Whether several tasks share the columns of a phase."""
+    return phase.chunked and segment.chunks > 1
 
 
-def chunks_of(segment: ir.Segment, phase: ir.Phase) -> Chunks:
-    """How a segment deals out the columns of one of its phases."""
-    return Chunks(phase.chunked and segment.chunks > 1, segment.chunk)
-
-
-def column_axes(phase: ir.Phase, chunks: Chunks) -> list[Axis]:
+def column_axes(segment: ir.Segment, phase: ir.Phase) -> list[Axis]:
     """The axes into which a phase's columns are split, at the digits of its indices.
 
     If several tasks share the columns, the major axis is as long as a task's chunk.
     """
-    strides = digit_strides(phase, "col", phase.cols)
-    if chunks.split and chunks.size % (strides[-2] if len(strides) > 2 else 1):
+    strides, split, chunk = digit_strides(phase, "col", phase.cols), is_split(segment, phase), segment.chunk
+    if split and chunk % (strides[-2] if len(strides) > 2 else 1):
         strides = 1, strides[-1]
     axes = axes_of("col", phase.cols, strides)
-    if chunks.split:
-        size = min(chunks.size, phase.cols) // strides[-2] if len(strides) > 1 else chunks.size
+    if split:
+        size = min(chunk, phase.cols) // strides[-2] if len(strides) > 1 else chunk
         axes[-1] = axes[-1][0], axes[-1][1], max(1, size)
     return axes
 
@@ -126,20 +118,22 @@ def inner_columns(segment: ir.Segment) -> int:
 
 
 # ---------------------------------------------------------------- rewriting a phase
-def nest(phase: ir.Phase, columns: Sequence[Axis], serial: Sequence[Axis], chunks: Chunks, inside: int = 0,
-         block: int = 0) -> ir.Phase:
+def nest(segment: ir.Segment, phase: ir.Phase, columns: Sequence[Axis], serial: Sequence[Axis] = (), *,
+         inside: int = 0, block: int = 0) -> ir.Phase:
     """A flat phase as nested loops over these axes.
 
     The ``inside`` minor axes of the columns run inside the loop over reduced rows. A chunked column
     begins at ``start``. A fold's cell is its place among the columns inside. ``block``: the column
     axes are the blocks of a row and the columns of a block. The last block may have fewer columns.
     """
+    split = is_split(segment, phase)
+
     @functools.cache
     def rewrite(index: Index) -> Index:
         total = Index(index.const)
         for c, atom in index.terms:
             if isinstance(atom, Digit) and atom.var == "col":
-                total = total + _split(atom, columns, phase.cols, chunks.split) * c
+                total = total + _split(atom, columns, phase.cols, split) * c
             elif isinstance(atom, Digit) and atom.var == "ser":
                 total = total + _split(atom, serial, phase.serial, False) * c
             elif isinstance(atom, (Quotient, Remainder)):
@@ -148,7 +142,7 @@ def nest(phase: ir.Phase, columns: Sequence[Axis], serial: Sequence[Axis], chunk
                 total = total + Index(0, ((c, atom),))
         return total
 
-    loops = _column_loops(phase, columns, chunks, block)
+    loops = _column_loops(phase, columns, segment.chunk if split else 0, block)
     around, inner = loops[:len(loops) - inside], loops[len(loops) - inside:]
     cell, width = ZERO, 1
     for loop in reversed(inner if phase.serial != 1 or inside else loops):
@@ -173,14 +167,16 @@ def nest(phase: ir.Phase, columns: Sequence[Axis], serial: Sequence[Axis], chunk
     return replace(phase, nest=rewritten(in_cells, nested))
 
 
-def _column_loops(phase: ir.Phase, columns: Sequence[Axis], chunks: Chunks, block: int) -> list[ir.Loop]:
-    """The loops over a phase's column axes, outermost first. That one ends with the task's columns."""
+def _column_loops(phase: ir.Phase, columns: Sequence[Axis], chunk: int, block: int) -> list[ir.Loop]:
+    """The loops over a phase's column axes, outermost first. That one ends with the task's columns.
+
+    ``chunk`` is how many a task has, or 0 if it has all.
+    """
     outer, *inner = (ir.Loop(name, 0, n, ()) for name, _, n in reversed(columns))
-    if block and (chunks.split or phase.cols % block):
+    if block and (chunk or phase.cols % block):
         column = variable(outer.var, outer.last) * block + variable(inner[0].var, block)
-        inside = Within(column, 0, chunks.size if chunks.split else phase.cols)
-        inner = [replace(inner[0], part="chunk" * chunks.split, within=(inside,))]
-    return [replace(outer, part="chunk_turns" * chunks.split, step=math.prod(loop.last for loop in inner)), *inner]
+        inner = [replace(inner[0], part="chunk" if chunk else "", within=(Within(column, 0, chunk or phase.cols),))]
+    return [replace(outer, part="chunk_turns" if chunk else "", step=math.prod(loop.last for loop in inner)), *inner]
 
 
 def loops_over(loops: Sequence[ir.Loop], body: ir.Nest) -> ir.Nest:

@@ -19,13 +19,13 @@ from dataclasses import replace
 
 from ..kernel.ir import Fold, Kernel, Phase, Segment
 from ..kernel.nests import with_folds
+from ..kernel.statements import LONG_SUM_OF_A_CORE
 from ..ops import kind_of
 from . import axes
 from .registry import kernel_pass
 
 BLOCK = 1024  # columns of a long row that have a total of their own: 16 to 32 additions, one vector after the other
 VECTORS = 64  # columns that a core adds at once: four of its widest vectors
-LONG_SUM = 1024  # elements: a longer sum keeps what rounding takes from its totals
 FEW = 64  # elements of an inner axis that are worth a total of their own
 
 
@@ -41,20 +41,19 @@ def block_totals(kernel: Kernel) -> Kernel:
 def _in_blocks(segment: Segment, phase: Phase) -> Phase:
     if phase.serial != 1 or not axes.is_flat(phase) or not _rounds(phase):
         return phase
-    chunks = axes.chunks_of(segment, phase)
-    columns = axes.column_axes(phase, chunks)
+    columns = axes.column_axes(segment, phase)
     block = _block(phase, columns)
     if block:
         columns = [("c1", 1, block), ("c0", block, -(-columns[0][2] // block))]
-    elif len(columns) == 1 or (columns[0][2] < FEW and phase.cols <= LONG_SUM):
+    elif len(columns) == 1 or (columns[0][2] < FEW and phase.cols <= LONG_SUM_OF_A_CORE):
         return phase
-    nested = axes.nest(phase, columns, [], chunks, block=block)
+    nested = axes.nest(segment, phase, columns, block=block)
     compensated = with_folds(nested.nest, lambda f: replace(f, lost=_lost(f, phase.cols)) if f.along != "carry" else f)
     return axes.with_parts(replace(nested, nest=compensated))
 
 
 def _lost(f: Fold, columns: int) -> str:
-    return f"{f.result}_lost" if f.rounds and columns > LONG_SUM else ""
+    return f"{f.result}_lost" if f.rounds and columns > LONG_SUM_OF_A_CORE else ""
 
 
 def _block(phase: Phase, columns: Sequence[axes.Axis]) -> int:
@@ -64,7 +63,7 @@ def _block(phase: Phase, columns: Sequence[axes.Axis]) -> int:
     near ``BLOCK`` divides the row, all blocks have as many columns.
     """
     length = columns[0][2]
-    if len(columns) > 1 or length <= LONG_SUM or not axes.takes_column_whole(phase):
+    if len(columns) > 1 or length <= LONG_SUM_OF_A_CORE or not axes.takes_column_whole(phase):
         return 0
     return next((size for size in range(2 * BLOCK, BLOCK // 4, -VECTORS) if length % size == 0), BLOCK)
 

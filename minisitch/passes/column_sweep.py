@@ -46,9 +46,9 @@ def _swept(kernel: Kernel, segment: Segment) -> Segment:
 
 
 def _swept_phase(kernel: Kernel, segment: Segment, phase: Phase, sweep: int) -> Phase:
-    chunks, rows = axes.chunks_of(segment, phase), phase.serial // sweep
+    rows = phase.serial // sweep
     serial = [("swept", 1, sweep), ("s0", sweep, rows)]
-    nested = axes.nest(in_rows(kernel, phase, rows, 1), axes.column_axes(phase, chunks), serial, chunks, 1)
+    nested = axes.nest(segment, in_rows(kernel, phase, rows, 1), axes.column_axes(segment, phase), serial, inside=1)
 
     def inwards(stmt: Stmt) -> Nest:
         """The rows of a sweep are the innermost loop, and the tasks of a slice take whole sweeps."""
@@ -68,7 +68,7 @@ def _sweep(segment: Segment, phase: Phase) -> int:
 
     The number divides that of all reduced rows.
     """
-    if not axes.is_flat(phase) or phase.serial == 1 or len(axes.column_axes(phase, axes.chunks_of(segment, phase))) > 1:
+    if not axes.is_flat(phase) or phase.serial == 1 or len(axes.column_axes(segment, phase)) > 1:
         return 1
     light = all(isinstance(s, Load | Compute) and not (s.guard if isinstance(s, Load) else s.heavy) for s in phase.body)
     sums = all(f.along == "column" for f in phase.folds)

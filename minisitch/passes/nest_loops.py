@@ -23,12 +23,11 @@ from dataclasses import replace
 
 from ..kernel.ir import Buffer, Fold, Kernel, Load, Phase, Segment
 from ..kernel.nests import with_folds
+from ..kernel.statements import LONG_SUM_OF_A_CORE
 from ..ops import compute_dtype
 from ..stitch.index import Digit
 from . import axes
 from .registry import kernel_pass
-
-LONG_SUM = 1024  # reduced rows: a longer sum of columns keeps what rounding takes from it (``kahan_add``)
 
 
 @kernel_pass("nest_loops", "cpu")
@@ -44,8 +43,7 @@ def nest_loops(kernel: Kernel) -> Kernel:
 def _nested(kernel: Kernel, segment: Segment, phase: Phase) -> Phase:
     if not axes.is_flat(phase):
         return phase
-    chunks, tiles = axes.chunks_of(segment, phase), segment.kind == "column"
-    columns = axes.column_axes(phase, chunks)
+    tiles, columns = segment.kind == "column", axes.column_axes(segment, phase)
     serial = []
     if phase.serial != 1:
         strides = (1, phase.serial) if tiles else axes.digit_strides(phase, "ser", phase.serial)
@@ -53,7 +51,7 @@ def _nested(kernel: Kernel, segment: Segment, phase: Phase) -> Phase:
     inside = 0
     if phase.serial != 1 or any(f.along == "column" for f in phase.folds):
         inside = len(columns) if tiles else 0 if _folds_together(phase) else 1
-    return axes.nest(in_rows(kernel, phase, phase.serial, inside), columns, serial, chunks, inside)
+    return axes.nest(segment, in_rows(kernel, phase, phase.serial, inside), columns, serial, inside=inside)
 
 
 def _folds_together(phase: Phase) -> bool:
@@ -75,7 +73,7 @@ def in_rows(kernel: Kernel, phase: Phase, additions: int, inside: int) -> Phase:
         if f.along != "column" or not inside:  # a register, as in the plain kernel
             return f
         row = f"{'m' if f.value in partial else 'a'}{f.node}"
-        return replace(f, buffer=row, lost=f"l{f.node}" if f.rounds and additions > LONG_SUM else "")
+        return replace(f, buffer=row, lost=f"l{f.node}" if f.rounds and additions > LONG_SUM_OF_A_CORE else "")
 
     return replace(phase, nest=with_folds(phase.nest, placed))
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from ..kernel.ir import Buffer, Kernel, Loop, Phase, Segment, each
 from ..kernel.nests import Access, accesses
@@ -23,12 +24,11 @@ from .registry import kernel_pass
 
 @dataclass(frozen=True)
 class _Loop:
-    """A phase, and when it runs: the grid barriers, and the barriers that all threads of a block wait at, before it."""
+    """A phase, and how many barriers come before it at which all wait who use the buffers in question."""
 
     segment: int
     phase: Phase
-    level: int
-    barriers: int
+    clock: int
 
 
 @kernel_pass("share_memory")
@@ -78,27 +78,20 @@ class _Lives:
     """From when to when each buffer of a scope holds a value that is wanted."""
 
     def __init__(self, kernel: Kernel, scope: str) -> None:
-        self.scope = scope
-        self.loops = list(_loops(kernel))
+        self.loops = list(_loops(kernel, scope))
         self.uses: dict[str, list[tuple[int, Access]]] = {}  # by buffer: in which loop, and how
         for number, loop in enumerate(self.loops):
             segment = kernel.segments[loop.segment]
-            for access in accesses(segment, loop.phase.nest):
+            sums = (Access(f.buffer, f.cell, True) for f in segment.carries)  # a block's sums live as long as its tasks
+            for access in chain(accesses(segment, loop.phase.nest), sums, accesses(segment, segment.closing)):
                 self.uses.setdefault(access.buffer, []).append((number, access))
-            for fold in segment.carries:  # a block's sums live as long as its tasks
-                self.uses.setdefault(fold.buffer, []).append((number, Access(fold.buffer, fold.cell, True)))
-            for access in accesses(segment, segment.closing):
-                self.uses.setdefault(access.buffer, []).append((number, access))
-
-    def _clock(self, loop: int) -> int:
-        return self.loops[loop].level if self.scope == "scratch" else self.loops[loop].barriers
 
     def take_turns(self, old: Buffer, new: Buffer) -> bool:
         """Whether the new value may have the bytes of the old one."""
         if not self.uses.get(old.name) or not self.uses.get(new.name):
             return False
-        last_use = max(self._clock(k) for k, _ in self.uses[old.name])
-        first_write = min(self._clock(k) for k, a in self.uses[new.name] if a.stores)
+        last_use = max(self.loops[k].clock for k, _ in self.uses[old.name])
+        first_write = min(self.loops[k].clock for k, a in self.uses[new.name] if a.stores)
         return last_use < first_write or self._in_place(old, new)
 
     def _in_place(self, old: Buffer, new: Buffer) -> bool:
@@ -110,16 +103,18 @@ class _Lives:
         """
         if {old.role, new.role} != {"kept"} or old.size != new.size:
             return False
-        writer, written = max(((k, a) for k, a in self.uses[new.name] if a.stores), key=lambda use: use[0])
-        if written.after_fold:
+        last, written = max(((k, a) for k, a in self.uses[new.name] if a.stores), key=lambda use: use[0])
+        first, made = next((k, a) for k, a in self.uses[old.name] if a.stores)
+        writer, maker = self.loops[last], self.loops[first].phase
+        late = [(k, a) for k, a in self.uses[old.name] if not a.stores and self.loops[k].clock >= writer.clock]
+        if not late or written.after_fold or _by_warps(maker) or maker.cols != writer.phase.cols:
             return False
-        place = next(a.index for _, a in self.uses[old.name] if a.stores)
-        first = next(self.loops[k].phase for k, a in self.uses[old.name] if a.stores)
-        late = [(k, a) for k, a in self.uses[old.name] if not a.stores and self._clock(k) >= self._clock(writer)]
-        return bool(late) and all(
-            k <= writer and self.loops[k].segment == self.loops[writer].segment and a.index == place
-            and self.loops[k].phase.cols == first.cols == self.loops[writer].phase.cols
-            and not _by_warps(self.loops[k].phase) and not _by_warps(first) for k, a in late)
+        for k, read in late:
+            reader = self.loops[k]
+            here = k <= last and reader.segment == writer.segment and read.index == made.index
+            if not here or reader.phase.cols != maker.cols or _by_warps(reader.phase):
+                return False
+        return True
 
 
 def _by_warps(phase: Phase) -> bool:
@@ -127,9 +122,10 @@ def _by_warps(phase: Phase) -> bool:
     return any(loop.kind == "warps" for loop in each(phase.nest, Loop))
 
 
-def _loops(kernel: Kernel) -> Iterator[_Loop]:
-    """Every phase with its place in time. A core takes its loops in turn.
+def _loops(kernel: Kernel, scope: str) -> Iterator[_Loop]:
+    """Every phase with its place in time. Grid barriers count for scratch, others for shared memory, too.
 
+    A core takes its loops in turn.
     A block that has no task in a segment passes none of its barriers. If it reads in one segment and writes in another it has
     tasks in both, but perhaps not in those between: their barriers do not count.
     """
@@ -137,11 +133,11 @@ def _loops(kernel: Kernel) -> Iterator[_Loop]:
     for number, segment in enumerate(kernel.segments):
         counts = _is_outermost(kernel.segments, number)
         for phase in segment.phases:
-            yield _Loop(number, phase, level, barriers)
+            yield _Loop(number, phase, level if scope == "scratch" else barriers)
             if kernel.device.kind == "cpu":
                 barriers += 1
             elif counts:
-                barriers += len(phase.exchanges) + (phase.barrier == "block")
+                barriers += phase.block_barriers
         if segment.barrier == "grid":
             level, barriers = level + 1, barriers + 1
 

@@ -15,7 +15,7 @@ from ..device import LINE
 from ..kernel.ir import Kernel, Load, Loop, Nest, Phase, Segment, Stmt
 from ..kernel.nests import rewritten
 from ..stitch.index import Digit
-from .axes import Chunks, is_flat, nest, over_rows, takes_column_whole
+from .axes import is_flat, nest, over_rows, takes_column_whole
 from .registry import kernel_pass
 
 LINE_COLUMNS = LINE // 4  # of a block where rows lie across each other: a cache line of float32
@@ -37,7 +37,7 @@ def _may_tile(segment: Segment) -> bool:
 def _tiled(segment: Segment) -> Segment:
     (phase,) = segment.phases
     columns = [("c1", 1, LINE_COLUMNS), ("c0", LINE_COLUMNS, -(-phase.cols // LINE_COLUMNS))]
-    nested = nest(phase, columns, [], Chunks(False, segment.chunk), block=LINE_COLUMNS)
+    nested = nest(segment, phase, columns, block=LINE_COLUMNS)
 
     def tiled(stmt: Stmt) -> Nest:
         """The rows of a tile stand inside its loop over blocks of columns."""

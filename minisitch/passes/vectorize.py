@@ -36,6 +36,7 @@ from ..stitch.index import ZERO, Index, grouped, variable
 from ..stitch.mapping import COLUMNS, MANY_REGISTERS, WARP, ThreadMap, power_of_two_at_least
 from ..stitch.merge import Merging
 from ..stitch.plan import SegmentKey, StitchPlan, fill_block
+from .axes import is_split
 from .registry import kernel_pass, plan_pass
 
 ACCESS = 16  # bytes of the widest access of a thread
@@ -55,7 +56,6 @@ class _Stream:
     index: Index
     first: int
     again: tuple[int, ...]
-    stored: bool
 
 
 # ---------------------------------------------------------------- fewer threads
@@ -186,15 +186,14 @@ class _Group:
 
     def __init__(self, work: _Widening, segment: ir.Segment, members: Sequence[int]) -> None:
         self.work, self.segment, self.members = work, segment, members
-        self.split = segment.phases[members[0]].chunked and segment.chunks > 1
+        self.split = is_split(segment, segment.phases[members[0]])
         self.cols = segment.phases[members[0]].cols
         self.threads = segment.threads(work.kernel.block)
         self.columns = min(segment.chunk, self.cols) if self.split else self.cols  # a task's
         self.inner = {k: _computed(segment.phases[k].body) for k in members}
         self.width = self._width()
         self.turns = -(-self.columns // (self.threads * self.width))
-        self.kept: dict[tuple[str, Index], str] = {}  # a kept row's registers
-        self.first: dict[tuple[str, Index], int] = {}
+        self.kept: dict[tuple[str, Index], tuple[str, int]] = {}  # a kept row's registers, and the phase that fills them
         self.room = ROOM
         if self.cols % self.width == 0:
             self._keep()
@@ -253,27 +252,25 @@ class _Group:
     # ------------------------------------------------------------ what stays in registers
     def _streams(self) -> list[_Stream]:
         """Rows that a thread reads again, after it read or stored them itself in an earlier loop."""
-        touched: dict[tuple[str, Index], list[tuple[int, bool]]] = {}
+        rows: dict[tuple[str, Index], list[tuple[int, ir.Load | ir.Store]]] = {}
         for k in self.members:
             for stmt in self._accesses(k):
                 if self._plain(k, stmt):
-                    touched.setdefault((stmt.buffer, stmt.index), []).append((k, isinstance(stmt, ir.Store)))
-        everywhere: dict[str, list[tuple[int, ir.Load | ir.Store]]] = {}  # what touches a buffer, and in which loop
-        for k, s in ((k, s) for k, phase in enumerate(self.segment.phases) for s, _ in ir.walk(phase.nest)):
-            if isinstance(s, ir.Load | ir.Store):
-                everywhere.setdefault(s.buffer, []).append((k, s))
+                    rows.setdefault((stmt.buffer, stmt.index), []).append((k, stmt))
+        accesses = [(k, s) for k, phase in enumerate(self.segment.phases) for s, _ in ir.walk(phase.nest)
+                    if isinstance(s, ir.Load | ir.Store)]
         found = []
-        for (buffer, index), uses in touched.items():
-            if len({self._positions(k, index) for k, s in everywhere[buffer] if s.index == index}) > 1:
-                continue  # loops number their gathers' indices from 0: equal ones may be other places
-            stores = [s for _, s in everywhere[buffer] if isinstance(s, ir.Store)]
-            first, stored = uses[0]
-            again = tuple(sorted({k for k, _ in uses} - {first}))
-            others = [k for k, s in everywhere[buffer] if s.index != index or k not in self.members]
-            shared = self.work.buffers[buffer].scope == "shared"
-            if (again and not any(is_store for _, is_store in uses[1:]) and len(stores) == stored
-                    and sum(k == first for k, _ in uses) == 1 and not (shared and (others or not stored))):
-                found.append(_Stream(buffer, index, first, again, stored))
+        for (buffer, index), ((first, made), *later) in rows.items():
+            uses = [(k, s) for k, s in accesses if s.buffer == buffer]
+            again = tuple(sorted({k for k, _ in later}))
+            changed = any(isinstance(s, ir.Store) and s is not made for _, s in uses)
+            # loops number their gathers' indices from 0: equal ones may be other places
+            places = {self._positions(k, index) for k, s in uses if s.index == index}
+            if not again or first in again or changed or len(places) > 1:
+                continue
+            others = any(s.index != index or k not in self.members for k, s in uses)
+            if self.work.buffers[buffer].scope != "shared" or (isinstance(made, ir.Store) and not others):
+                found.append(_Stream(buffer, index, first, again))
         return found
 
     def _positions(self, k: int, index: Index) -> frozenset[ir.Stmt]:
@@ -311,7 +308,7 @@ class _Group:
                                  f"{ROOM} are left; {where}")
                 continue
             name = name or self.work.registers(f"{x.buffer}s", b.dtype, each, b.node, "its row, in registers")
-            self.kept[x.buffer, x.index], self.first[x.buffer, x.index] = name, x.first
+            self.kept[x.buffer, x.index] = name, x.first
             if b.scope == "shared":
                 self.work.moved[x.buffer] = f"registers {name}[{each}] of each thread"
             self.work.decide(b.node, "keep", "row-in-registers", loops)
@@ -355,28 +352,26 @@ class _Group:
                 body.append(stmt)
                 continue
             key, b = (stmt.buffer, stmt.index), self.work.buffers[stmt.buffer]
-            row, stores = self.kept.get(key, ""), isinstance(stmt, ir.Store)
+            (row, first), stores = self.kept.get(key, ("", k)), isinstance(stmt, ir.Store)
             value = stmt.value if isinstance(stmt, ir.Store) else stmt.target
-            if row and not stores and k > self.first[key]:
+            if k > first and not stores:
                 body.append(replace(stmt, buffer=row, index=kept_at + each))
                 continue
             at_once = (self.width > 1 and self._side_by_side(k, stmt, self.width) and stored.count(stmt.buffer) < 2
                        and self._in_order(stmt, phase))
-            gone = stmt.buffer in self.work.moved
-            if not (row or at_once):
-                body.append(stmt)
-                continue
             at = kept_at if row else ZERO
-            if at_once and not (stores and gone):
+            if stores and stmt.buffer in self.work.moved:
+                pass  # its row is in registers alone
+            elif at_once:
                 name = stmt.buffer if stores else value
                 why = f"{self.width * itemsize(b.dtype)} bytes of {b.name}"
                 row = row or self.work.registers(f"{name}s", b.dtype, self.width, stmt.node, why)
                 moves[stores].append(ir.VectorMove(stmt.buffer, stmt.index, row, at, self.width, stores, stmt.node))
-            elif not (stores and gone):
-                body.append(stmt)
-            if stores or at_once:
-                body.append(replace(stmt, buffer=row, index=at + each))
             else:
+                body.append(stmt)
+            if row and (stores or at_once):
+                body.append(replace(stmt, buffer=row, index=at + each))
+            elif row:
                 body.append(ir.Store(row, at + each, value, (), stmt.node))
         return tuple(moves[False]), tuple(body), tuple(moves[True])
 

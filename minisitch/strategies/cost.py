@@ -171,7 +171,8 @@ def _gpu_us(kernel: ir.Kernel, by_level: Sequence[tuple[list[ir.Segment], Bytes]
     for segments, moved in by_level:
         compute = sum(map(operations, segments)) / device.flops
         total += max(moved.total / device.bandwidth, compute) / _share(kernel, segments) * 1e6
-    return total + device.block_barrier_us * sum(kernel.block_barriers_of(s) * _turns(kernel, s) for s in kernel.segments)
+    waits = sum(phase.block_barriers * _turns(kernel, s) for s in kernel.segments for phase in s.phases)
+    return total + device.block_barrier_us * waits
 
 
 def _turns(kernel: ir.Kernel, segment: ir.Segment) -> int:

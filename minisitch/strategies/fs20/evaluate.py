@@ -108,7 +108,7 @@ def instructions(kernel: Kernel, segment: Segment) -> dict[str, float]:
                 found["shared"] += 2
             found["shuffle"] += steps
             found["light"] += steps
-        found["barrier"] += len(phase.exchanges) + (phase.barrier == "block")
+        found["barrier"] += phase.block_barriers
     return found
 
 
