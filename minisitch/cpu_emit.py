@@ -1,6 +1,7 @@
-"""Print a kernel as Numba CPU source: a function for each segment whose tasks are dealt out to cores, in ranges.
+"""Print a kernel as Numba CPU source.
 
-Neighbouring segments that one core does share a function (``calls``).
+Each segment whose tasks are dealt out to cores, in ranges, has a function. Neighbouring segments
+that one core does share a function (``calls``).
 
 In:  a ``Kernel`` scheduled for a CPU. Out: ``KernelSource`` whose functions are
 ``name(first, last, *flat_arrays)``. Loops, windows, guards and buffers are the kernel's. The
@@ -43,7 +44,10 @@ def calls(kernel: ir.Kernel) -> list[list[ir.Segment]]:
 
 
 def is_short(segment: ir.Segment) -> bool:
-    """Whether a segment has loops of at most ``SHORT_LOOP`` turns. An unrolled loop is best unrolled first."""
+    """Whether a segment has loops of at most ``SHORT_LOOP`` turns, and no unrolled ones.
+
+    An unrolled loop is best unrolled first.
+    """
     unrolled = any(loop.kind == "unrolled" for loop in ir.each(segment.nest, ir.Loop))
     turns = (max((i.loops[-1].last for i in p.innermost), default=1) for p in segment.phases)
     return not unrolled and any(1 < n <= SHORT_LOOP for n in turns)
@@ -109,7 +113,7 @@ class _CpuSegment(Printer):
     column = "cpu"
 
     def emit(self, first: str, last: str) -> None:
-        """The loop over tasks from ``first`` to ``last``, which are texts, and what each task does."""
+        """The loop over tasks from ``first`` to ``last``, which are text, and what each task does."""
         w, s = self.w, self.segment
         tasks = last if first == "0" else f"{first}, {last}"
         if s.carries:
@@ -127,7 +131,7 @@ class _CpuSegment(Printer):
 
     # ------------------------------------------------------------ tasks
     def _rows(self, first: str, last: str) -> None:
-        """A loop over rows. If several rows are taken at once: a loop over the first row of each group."""
+        """A loop over rows. If several are taken at once: over the first row of each group."""
         step, rows = self.segment.step, last if first == "0" else f"{first}, {last}"
         head = f"for row in range({rows}):" if step == 1 else f"for first_row in range({first}, {last}, {step}):"
         with self.w.block(head):

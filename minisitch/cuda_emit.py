@@ -1,8 +1,9 @@
 """Print a kernel as Numba CUDA source: one function, whose blocks each take several tasks in turn.
 
-In:  a ``Kernel`` scheduled for a GPU. Out: ``KernelSource`` with one launch. ``kernel.ir`` says what
-an emitter writes out. Here that is the loop over tasks, and how a ``Combine`` joins the results of
-the threads: which shuffles, in which dtype, and the barrier of an exchange between warps.
+In:  a ``Kernel`` scheduled for a GPU. Out: ``KernelSource`` with one launch. ``kernel.ir`` says
+what an emitter writes out. Here that is the loop over tasks, and how a ``Combine`` joins the
+results of the threads: which shuffles, in which dtype, and the barrier of an exchange between
+warps.
 
 The text is plain Python in the dialect of ``numba.cuda``, so ``simt.step`` runs it on any machine.
 All threads of a block reach its barriers and shuffles. A thread without a row reaches them, too:
@@ -97,7 +98,7 @@ class _CudaSegment(Printer):
                 self._wait(s.task_barrier)
 
     def _open_lanes(self, threads: int) -> None:
-        """The thread's number in its row (``lane``), its row's number in the block (``lane_row``)."""
+        """The thread's number in its row (``lane``), and its row's in the block (``lane_row``)."""
         if threads == 1 < self.kernel.block:
             self.w.line("lane = 0")
             self.w.line("lane_row = thread")
@@ -165,7 +166,7 @@ class _CudaSegment(Printer):
 
     # ------------------------------------------------------------ reductions
     def _shuffle(self, fold: Fold, lanes: int) -> None:
-        """Join the results of ``lanes`` neighbours, a power of two. Each of them ends up with the joined result."""
+        """Join the results of ``lanes`` neighbours, a power of two. All of them have the result."""
         if lanes == 1:
             return
         assert lanes & (lanes - 1) == 0, f"{lanes} lanes cannot halve their distance"
@@ -174,7 +175,10 @@ class _CudaSegment(Printer):
         self.w.line(f"    {fold.result} = {self.combined(fold, fold.result, self._of_neighbour(fold))}")
 
     def _of_neighbour(self, fold: Fold) -> str:
-        """The result of the thread ``offset`` lanes away. A shuffle moves four bytes or eight, as signed integers or floats."""
+        """The result of the thread ``offset`` lanes away.
+
+        A shuffle moves four bytes or eight, as signed integers or floats.
+        """
         held = compute_dtype(fold.dtype)
         if kind_of(held) == "float" or held in ("int32", "int64"):
             return f"cuda.shfl_xor_sync({MASK}, {fold.result}, offset)"
@@ -182,10 +186,11 @@ class _CudaSegment(Printer):
         return f"({text} != 0)" if held == "bool" else f"np.{held}({text})"
 
     def combine(self, folds: Sequence[Fold]) -> None:
-        """All threads of a row end up with its result: shuffles in the warp, shared memory between warps, and shuffles again.
+        """All threads of a row end up with its result.
 
-        Each thread fetches the result of one warp. If it fetched all of them in turn, the
-        assembler would hold 32 in registers.
+        Shuffles join those of a warp, then shared memory and shuffles again those of the warps.
+        Each thread fetches the result of one warp. If it fetched all of them in turn, the assembler
+        would hold 32 in registers.
         """
         w, exchanged = self.w, [f for f in folds if f.exchange]
         for fold in folds:

@@ -4,10 +4,10 @@ In:  nothing. Out: ``OPS``, a mapping from name to ``Op``, and the dtype names.
 
 To add an elementwise operation, add one row: its NumPy meaning, its scalar text for each target,
 the dtypes it takes, and its cost class. Other files name an op only where a rule is about that very
-op: identities in ``simplify``; sources, folds and the few *moves*
-(which only re-index) in ``trace.builder``, ``stitch``, ``kernel.statements`` and ``strategies.kitsune``;
-division by a constant in ``fuse.is_heavy``; casts and integer overflow in ``kernel.text``; products
-and casts to float16 in ``strategies.cost``; nanoseconds on a core in ``runtime.this_machine.HEAVY_NS``; and
+op: identities in ``simplify``; sources, folds and the few *moves* (which only re-index) in
+``trace.builder``, ``stitch``, ``kernel.statements`` and ``strategies.kitsune``; division by a
+constant in ``fuse.is_heavy``; casts and integer overflow in ``kernel.text``; products and casts to
+float16 in ``strategies.cost``; nanoseconds on a core in ``runtime.this_machine.HEAVY_NS``; and
 rounding in ``testing.judge``.
 
 The cost classes are the papers' (AStitch section 2.2, FusionStitching 2018 section 4): *light*
@@ -245,7 +245,7 @@ def _library(name, arity, meaning):
 
 
 def _scatter(x, value, *indices, axes, mode):
-    """``x`` with ``value`` written at integer coordinates (mode "set"), or combined with what is there."""
+    """``x`` with ``value`` written at integer coordinates (mode "set"), or added, multiplied ..."""
     out = np.array(x, copy=True)
     moved = np.moveaxis(out, axes, range(len(axes)))
     if mode == "set":
@@ -264,7 +264,7 @@ _library("scatter", None, _scatter)
 
 
 def _ufunc(*xs, name, output, dtype=None):
-    """Any other real-valued ufunc, so that every program traces. ``dtype`` is the result's, which the node has."""
+    """Any other real-valued ufunc, so that every program traces. ``dtype`` is the result's."""
     result = getattr(np, name)(*xs)
     return result[output] if isinstance(result, tuple) else result
 

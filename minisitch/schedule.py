@@ -126,7 +126,7 @@ def _segment(layout: Layout, names: Names, loops: Sequence[LoopPlan], barrier: s
 
 
 def _between_tasks(layout: Layout, m: ThreadMap, loops: Sequence[LoopPlan]) -> str:
-    """The barrier between two tasks of a block, where the next might overwrite what this one still reads.
+    """The barrier between two tasks of a block, if the next may overwrite what this one reads.
 
     After an even number of exchanges the next task begins in the set of exchange buffers that a
     barrier of this task already separates it from.
@@ -141,7 +141,7 @@ def _between_tasks(layout: Layout, m: ThreadMap, loops: Sequence[LoopPlan]) -> s
 
 
 class _Nests:
-    """Writes the nests of one segment: its phases, and what a block does before and after its tasks."""
+    """Writes the nests of one segment: its phases, and what is before and after its tasks."""
 
     def __init__(self, layout: Layout, names: Names, segment: ir.Segment) -> None:
         self.layout, self.names, self.segment = layout, names, segment
@@ -152,7 +152,7 @@ class _Nests:
         self.closing: ir.Nest = ()
 
     def phase(self, loop: LoopPlan) -> ir.Phase:
-        """Statements that run once a row, then a loop over columns, and in it one over reduced rows.
+        """Statements that run once a row, then a loop over columns, in it one over reduced rows.
 
         A fold over reduced rows begins and ends with each column. A fold over columns begins before
         their loop, and ends after it.
@@ -192,7 +192,7 @@ class _Nests:
         return ir.Loop("col", 0, loop.cols, body, self.who, part)
 
     def _ends(self, found: Sequence[tuple[ir.Fold, Stores]], one: str) -> ir.Nest:
-        """Folds end. All threads of a row have the results: ``one`` is true for the one that stores."""
+        """Folds end. All threads of a row have the results. ``one`` is true for the one that stores."""
         folds, stores = tuple(f for f, _ in found), tuple(s for _, stores in found for s in stores)
         combines = (ir.Combine(folds[k:k + EXCHANGED_AT_ONCE]) for k in range(0, len(folds), EXCHANGED_AT_ONCE))
         return (*combines, *((ir.If(one, stores),) if one and stores else stores))

@@ -287,7 +287,7 @@ def lifetimes(kernel: Kernel) -> Picture:
     for number, (segment, phase) in enumerate((s, phase) for s in kernel.segments for phase in s.phases):
         for access in accesses(segment, phase.nest):
             touched.setdefault(access.buffer, []).append(number)
-    offsets: dict[int, int] = {}
+    offsets: dict[str, int] = {}
     values, total = [], 0
     for b in (b for b in kernel.buffers if b.scope == "shared" and b.name in touched):
         nbytes = b.size * itemsize(b.dtype)

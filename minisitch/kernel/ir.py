@@ -4,8 +4,8 @@ In:  what ``schedule`` puts together. Out: a ``Kernel``, frozen, which prints; `
 
 A kernel is a nest of small statements. Two of its loops have names:
 
-- ``Segment``: a loop over tasks of one kind. A grid barrier ends it if the next segment has a higher
-  level. On a CPU it is a parallel region.
+- ``Segment``: a loop over tasks of one kind. A grid barrier ends it if the next segment has a
+  higher level. On a CPU it is a parallel region.
 - ``Phase``: one loop of the plan, with what is before and after it. It ends with a barrier only if
   the next loop reads what other threads made. On a CPU it is usually one vector loop.
 
@@ -14,10 +14,10 @@ loops over tasks, and over the parts of column sums) and what a ``Combine`` stan
 exchange between warps, and the barrier of the exchange). For a CPU it chooses which segments share
 a function.
 
-A phase is a nest of loops, of scalar statements (``Load Compute FromIndex Clamp Choose Store``), and
-of the steps of a reduction (``Start Accumulate Combine``). ``Let``, ``If`` and ``Barrier`` complete
-what a plain kernel needs. An optimisation is a rewrite of the nest. Passes insert ``Window``
-and ``VectorMove``.
+A phase is a nest of loops, of scalar statements (``Load Compute FromIndex Clamp Choose Store``),
+and of the steps of a reduction (``Start Accumulate Combine``). ``Let``, ``If`` and ``Barrier``
+complete what a plain kernel needs. An optimisation is a rewrite of the nest. Passes insert
+``Window`` and ``VectorMove``.
 
     Start(r1)                       r1 = LOWEST_f32
     Loop("col", 0, 1024)            for col in range(thread, 1024, 256):
@@ -39,7 +39,8 @@ These variables of a task stand in indices:
 The other variables are those of loops. In a plain kernel they are ``col`` and ``ser`` (the reduced
 rows of a column space).
 
-Conditions, and variables that follow from others (``Let``), are text. The emitters define what they name:
+Conditions, and variables that follow from others (``Let``), are text. The emitters define what they
+name:
 
 - ``thread``; ``lane``, the thread's place in its row; ``live``, whether the thread has a row
 - ``stop``, the end of a chunk on a GPU
@@ -95,7 +96,8 @@ class Load:
     """``target = buffer[index]``.
 
     Where the guard fails the target is 0, and memory is not read. A load through a ``Window`` may
-    read there: all of the window lies in its buffer. With ``clamp`` the index is clamped to the buffer.
+    read there: all of the window lies in its buffer. With ``clamp`` the index is clamped to the
+    buffer.
     """
 
     target: str
@@ -172,11 +174,11 @@ class Fold:
 
     ``along``: ``row`` (along a row, so over its columns: all threads of the row end up with the
     result), ``column`` (over the serial axis: each thread owns a column), ``warp`` (over the serial
-    axis: each warp owns a column), ``carry`` (over the tasks of a block). The accumulator is the register
-    ``result``, or ``buffer[cell]``: a row of sums has a cell for each column. ``lost``: a long sum
-    keeps under that name what rounding took from it, and gives it back at the next addition (Kahan
-    1965). Partial results, which another fold joins, have the dtype of the arithmetic: they are not
-    rounded to float16.
+    axis: each warp owns a column), ``carry`` (over the tasks of a block). The accumulator is the
+    register ``result``, or ``buffer[cell]``: a row of sums has a cell for each column. ``lost``: a
+    long sum keeps under that name what rounding took from it, and gives it back at the next
+    addition (Kahan 1965). Partial results, which another fold joins, have the dtype of the
+    arithmetic: they are not rounded to float16.
     """
 
     result: str
@@ -326,14 +328,14 @@ def each(nest: Nest, kind: type[Kind]) -> Iterator[Kind]:
 
 
 def extents(nest: Nest) -> dict[str, int]:
-    """How far the outermost loops of a nest run. Pieces of one loop have the extent of the whole."""
+    """How far the outermost loops of a nest run. Pieces of a loop have the extent of the whole."""
     loops = [s for s in nest if isinstance(s, Loop)]
     return {loop.var: max(other.last for other in loops if other.var == loop.var) for loop in loops}
 
 
 @dataclass(frozen=True)
 class Innermost:
-    """A loop with no other inside: itself and the ``loops`` around it, and its scalar statements."""
+    """A loop with no other inside: itself, the ``loops`` around it, and its scalar statements."""
 
     loops: tuple[Loop, ...]
     body: tuple[Scalar, ...]
@@ -344,9 +346,9 @@ class Phase:
     """One loop of the plan over the columns of a task, with what is before and after it.
 
     It ends with a barrier only if the next loop reads what other threads made. The nest covers
-    ``cols`` columns and, for each, ``serial`` reduced rows. ``chunked``: the tasks of a row share its
-    columns. ``before``, ``body`` and ``after`` sort its statements: those once a row,
-    those of the innermost loops, those after a reduction.
+    ``cols`` columns and, for each, ``serial`` reduced rows. ``chunked``: the tasks of a row share
+    its columns. ``before``, ``body`` and ``after`` sort its statements: those once a row, those of
+    the innermost loops, those after a reduction.
     """
 
     cols: int
@@ -371,7 +373,7 @@ class Phase:
 
     @cached_property
     def body(self) -> tuple[Scalar, ...]:
-        """What it does for each column and reduced row. If the loop is in pieces: the longest piece."""
+        """What it does for each column and reduced row: in the longest piece, if there are several."""
         return max((i.body for i in self.innermost), key=len, default=())
 
     @cached_property
@@ -401,7 +403,7 @@ class Phase:
 
     @property
     def block_barriers(self) -> int:
-        """Its block barriers: one at each exchange between the warps of a row, and perhaps one at its end."""
+        """Its block barriers: at exchanges between the warps of a row, and perhaps at its end."""
         exchanged = sum(any(f.exchange for f in stmt.folds) for stmt in each(self.nest, Combine))
         return exchanged + (self.barrier == "block")
 
@@ -413,7 +415,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Segment:
-    """A loop over tasks. ``barrier`` is ``grid`` if all its tasks must end before the next segment."""
+    """A loop over tasks. ``barrier`` is ``grid`` if all of them end before the next segment."""
 
     kind: str  # "row" | "column" | "block"
     rows: int
@@ -446,7 +448,7 @@ class Segment:
 
     @property
     def tasks(self) -> int:
-        """The number of tasks. A task is what a block takes in one turn: rows, a chunk, or a slice."""
+        """The number of tasks. A block takes a task in one turn: rows, a chunk, or a slice."""
         return -(-self.rows // self.thread_map.rows_per_block) * self.chunks * self.slices
 
     def threads(self, block: int) -> int:
@@ -455,7 +457,7 @@ class Segment:
 
     @property
     def ragged(self) -> bool:
-        """Whether the last task has fewer rows than a block takes. A thread with a row is ``live``."""
+        """Whether the last task has fewer rows than a block takes: some threads are not ``live``."""
         return self.kind == "row" and self.rows % self.thread_map.rows_per_block != 0
 
     def totals(self, phase: Phase | None = None) -> dict[str, int]:
@@ -530,7 +532,7 @@ class Kernel:
 
     @cached_property
     def aligned(self) -> frozenset[str]:
-        """The owners of the bytes that vector moves access: they begin at a multiple of 16 bytes."""
+        """The owners of what vector moves access. Their bytes begin at a multiple of 16."""
         return frozenset(self.owners[move.buffer] for s in self.segments for move in each(s.nest, VectorMove))
 
     @property

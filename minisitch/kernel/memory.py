@@ -1,6 +1,7 @@
 """Which memory each value of a kernel has, and the barriers that its readers need.
 
-In:  a ``StitchPlan``. Out: a ``Layout``, complete before a statement is written, that ``statements`` reads.
+In:  a ``StitchPlan``. Out: a ``Layout``, complete before a statement is written, that
+``statements`` reads.
 
 A value lives where its readers find it. How far away they are is known (``stitch.plan.distance``):
 
@@ -81,7 +82,7 @@ class Layout:
         return self.device.kind == "cpu" or self.maps[segment].threads_per_row == 1
 
     def _require_counted_parts(self) -> None:
-        """Raises KernelError if blocks of this size make other numbers of partial rows than planned."""
+        """Raises KernelError if blocks of this size make more or fewer partial rows than planned."""
         parts = {s.node: s.extents[1] for s in self.plan.sub_roots if s.role == "combine"}
         for loop in self.plan.loops:
             m = self.maps[loop.segment]

@@ -1,5 +1,4 @@
-"""Nests as passes and models ask of them: rewriting their statements, every access that they make, and how
-many statements they are.
+"""Nests as passes and models ask of them: their statements rewritten, accesses, and counts.
 
 In:  a nest of ``kernel.ir``. Out: another nest, or its accesses.
 """

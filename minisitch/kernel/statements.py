@@ -1,7 +1,7 @@
 """Fill one phase of a kernel with statements, by pulling.
 
-In:  a loop of a ``Layout``. Out: the statements that compute what its sub-roots need, each value where
-it is read (thread composition), down to values in memory or in registers.
+In:  a loop of a ``Layout``. Out: the statements that compute what its sub-roots need, each value
+where it is read (thread composition), down to values in memory or in registers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Stores = tuple[Store, ...]
 
 
 class Names:
-    """Names already given in a segment, values that cross its phases, and the kernel's constants."""
+    """Names given in a segment, values that cross its phases, and the kernel's constants."""
 
     def __init__(self, constants: dict[tuple[str, str], tuple[str, str, object]]) -> None:
         self.constants = constants
@@ -115,7 +115,7 @@ class Statements:
         return self._load(key, buffer, offset, row, variables)
 
     def _row_offset(self, s: SubRoot, column: Index) -> Index:
-        """Offset in a row buffer of shared memory: this row's slot, then the column (from the chunk's start)."""
+        """Offset in a row buffer of shared memory: this row's slot, then the column in the chunk."""
         width = self.layout.buffers[f"k{s.node}"].size // self.m.rows_per_block
         if self.space.chunks > 1 and "col" in variables_of(s.result_at):
             column += variable("start", s.cols) * -1

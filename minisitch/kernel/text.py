@@ -1,6 +1,7 @@
 """Emitted text, how to launch it, and what both emitters share: how one statement reads.
 
-In:  statements of the loop program. Out: lines of Python, each naming its graph node and the user's line.
+In:  statements of the loop program. Out: lines of Python, each naming its graph node and the user's
+line.
 
 Every literal is written with its dtype (``C0 = np.float32(0.5)`` at the top): Numba would make a
 bare ``0.5`` a float64 and the whole loop with it. Integer results are wrapped in their dtype,
@@ -25,8 +26,9 @@ from . import ir
 class Launch:
     """One function of the text: what to call, over how many tasks, with which buffers.
 
-    On a CPU there is one for each of ``cpu_emit.calls``, ``name(first, last, *buffers)``, and all tasks of one end
-    before the next begins. On a GPU there is one a kernel, ``name[grid, block](*buffers)``.
+    On a CPU there is one for each of ``cpu_emit.calls``, ``name(first, last, *buffers)``, and all
+    tasks of one end before the next begins. On a GPU there is one a kernel, ``name[grid,
+    block](*buffers)``.
     """
 
     name: str
@@ -143,7 +145,7 @@ def zero_name(dtype: str) -> str:
 
 # ---------------------------------------------------------------- tasks
 def task_parts(s: ir.Segment) -> Iterator[str]:
-    """The lines with which both targets begin a task: its chunk of the columns, its slice of the rows."""
+    """The lines with which both targets begin a task: its chunk of columns, its slice of rows."""
     if s.chunks > 1:
         yield f"chunk = task // {s.slices} % {s.chunks}" if s.slices > 1 else f"chunk = task % {s.chunks}"
     if s.chunks > 1 and s.columns:
@@ -157,7 +159,7 @@ def task_parts(s: ir.Segment) -> Iterator[str]:
 
 # ---------------------------------------------------------------- templates
 def template(op: str, dtype: str, column: str) -> str:
-    """How an operation on operands of a dtype is written; ``column`` of the table is ``cpu`` or ``cuda``."""
+    """How an operation on operands of a dtype is written for ``column``: ``cpu`` or ``cuda``."""
     return (OPS[op].cuda if column == "cuda" else OPS[op].cpu)[kind_of(dtype)]
 
 
@@ -172,8 +174,8 @@ def combine(op: str, dtype: str, left: str, right: str, column: str) -> str:
 class Printer:
     """Prints the nest of a segment. Each target adds the statements that it writes in its own way.
 
-    ``column`` is ``cpu`` or ``cuda``: the column of the table of operations. ``totals`` are the extents
-    of the variables around a statement.
+    ``column`` is ``cpu`` or ``cuda``: the column of the table of operations. ``totals`` are the
+    extents of the variables around a statement.
     """
 
     column = ""
@@ -315,7 +317,7 @@ class Printer:
         return self.widened(self.narrowed(text))
 
     def cast(self, name: str, to: str, of: str) -> str:
-        """A conversion as NumPy makes it; a cast to float16 rounds, though the value stays in float32."""
+        """A conversion as NumPy makes it. A cast to float16 rounds, and the value stays in float32."""
         if to == "float16":
             if of == "float64":  # by way of float32 it would be rounded twice
                 return self.rounded_half(f"float_to_odd({name})" if self.column == "cpu" else name)
@@ -332,8 +334,8 @@ class Printer:
     def whole_number(self, name: str, to: str, of: str) -> str:
         """A float without its fraction, as NumPy converts it on x86.
 
-        In an unsigned type a number below zero wraps around. Every target converts to signed integers,
-        so the upper half of an unsigned type is converted by way of its lower half.
+        In an unsigned type a number below zero wraps around. Every target converts to signed
+        integers, so the upper half of an unsigned type is converted by way of its lower half.
         """
         bits, half = np.iinfo(to).bits, 1 << (np.iinfo(to).bits - 1)
         lower = f"np.int{max(bits, 32)}({name})"

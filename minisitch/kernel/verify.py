@@ -2,9 +2,9 @@
 
 In:  a ``Kernel``. Out: the same, or a ``KernelError``.
 
-Threads wait for each other at barriers only. So the checker follows each buffer, task by task and phase by phase. Two accesses
-of the same bytes by different threads need a barrier between them at which both wait, if one of
-them writes.
+Threads wait for each other at barriers only. So the checker follows each buffer, task by task and
+phase by phase. Two accesses of the same bytes by different threads need a barrier between them at
+which both wait, if one of them writes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def verify_kernel(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def verify_values(kernel: ir.Kernel) -> ir.Kernel:
-    """Check that each value is there where it is read, and return the kernel unchanged. It may still want too much memory.
+    """Check that each value is there where it is read, and return the kernel unchanged.
+
+    It may still want too much memory.
 
     Raises KernelError in these cases:
 
@@ -65,7 +67,10 @@ def verify_values(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def _stored(segment: ir.Segment, buffer: str) -> list[Index]:
-    """Where a segment stores to a buffer, as far as its loops run: an index may count on more turns than they take."""
+    """Where a segment stores to a buffer, as far as its loops run.
+
+    An index alone does not say it: it may count on more turns than they take.
+    """
     if not segment.tasks:
         return []
     pieces: dict[Index, dict[str, set[tuple[int, int]]]] = {}
@@ -202,7 +207,7 @@ class _Written:
         self.cells[name, self.segment, row] = min(first, low), max(last, high + columns - 1)
 
     def require(self, name: str, index: Index, guard: Guard) -> None:
-        """Raises KernelError if an index may lie outside the columns of its row that are written."""
+        """Raises KernelError if an index may lie outside those columns of its row that are written."""
         row, column = _apart(index)
         first, last = self.cells.get((name, self.segment, row), (0, -1))
         if first <= last and not lies_within(column, guard, first, last):
@@ -247,8 +252,9 @@ class _Nest:
     def check(self, nest: ir.Nest, known: set[str], loop: str = "") -> None:
         """Check statements in order. ``known`` are the values that they may read.
 
-        ``loop`` is the kind of the loop over columns around them. A loop that does not begin at 0 is a
-        part of the one before it. It has other columns, so it may read what that one overwrote.
+        ``loop`` is the kind of the loop over columns around them. A loop that does not begin at 0
+        is a part of the one before it. It has other columns, so it may read what that one
+        overwrote.
         """
         held, outside, extent = self.written.holding, self.part, ir.extents(nest)
         for stmt in nest:

@@ -25,7 +25,7 @@ Axis = tuple[str, int, int]  # name, stride, size; a flat loop's axes are listed
 
 # ---------------------------------------------------------------- which loops are flat, and where they may be split
 def is_flat(phase: ir.Phase) -> bool:
-    """Whether the phase's loops are those it was scheduled with: one over columns, one over reduced rows."""
+    """Whether the phase has the loops it was scheduled with: over columns, and over reduced rows."""
     loops = [(loop.var, loop.last) for loop in ir.each(phase.nest, ir.Loop)]
     flat = [("col", phase.cols), ("ser", phase.serial)][:1 if phase.serial == 1 else 2]
     return loops == flat and not any(ir.each(phase.nest, ir.Window))
@@ -112,7 +112,7 @@ def with_whole_chunks(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def inner_columns(segment: ir.Segment) -> int:
-    """The columns inside the major axis of a segment's phases. A chunk should be a multiple of them."""
+    """The columns inside the major axis of a segment's phases. A chunk is best a multiple of them."""
     strides = [digit_strides(p, "col", p.cols) for p in segment.phases if p.chunked and is_flat(p)]
     return max((own[-2] for own in strides if len(own) > 2), default=1)
 
@@ -199,7 +199,7 @@ def _parted(body: ir.Nest) -> tuple[ir.Nest, ir.Nest, ir.Nest]:
 
 
 def with_parts(phase: ir.Phase) -> ir.Phase:
-    """The innermost loop has a total of its own for each fold, which joins the accumulator when the loop ends.
+    """The innermost loop has a total of its own for each fold, which is added when the loop ends.
 
     Before:  for c0: for c1: r += x           After:  for c0: part = 0; for c1: part += x; r += part
     """

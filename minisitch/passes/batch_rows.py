@@ -1,10 +1,11 @@
 """Short rows together: a core takes some rows through each loop before the next loop.
 
-In:  a kernel for a CPU. Out: the same kernel, short rows a few at a time, and the rows of memory that they then need.
+In:  a kernel for a CPU. Out: the same kernel, short rows a few at a time, and the rows of memory
+that they then need.
 
-Max, exponential, sum and quotient of one row wait for each other. In a long row the loops hide this. Loops of 32 columns end
-before the first result is there, and the core waits. Loops of different rows do not wait for each
-other:
+Max, exponential, sum and quotient of one row wait for each other. In a long row the loops hide
+this. Loops of 32 columns end before the first result is there, and the core waits. Loops of
+different rows do not wait for each other:
 
 Before:  row: max -> r1; exp, sum -> r5; divide
 After:   8 rows: max -> r1, kept in b1[lane_row]; 8 rows: r1 = b1[lane_row], exp, sum -> r5, kept in b5[lane_row]; ...
@@ -76,7 +77,10 @@ def _unused(name: str, buffers: Collection[str]) -> str:
 
 
 def _made(phase: ir.Phase) -> Iterator[tuple[str, int, str]]:
-    """What a loop leaves for later ones of its row: name, node, dtype ("" for a position, which is no value)."""
+    """What a loop leaves for later ones of its row: name, node, dtype.
+
+    The dtype is "" for a position, which is no value.
+    """
     alone = phase.body if phase.cols * phase.serial == 1 else ()
     for stmt in (*phase.before, *alone):
         if not isinstance(stmt, ir.Store):

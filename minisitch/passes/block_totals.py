@@ -1,11 +1,12 @@
 """A long row is summed up block by block: exact enough without slowing each addition down.
 
-In:  a kernel for a CPU. Out: the same kernel; each block of a long row, or each inner axis, has a total of its own.
+In:  a kernel for a CPU. Out: the same kernel; each block of a long row, or each inner axis, has a
+total of its own.
 
-A float32 total that has grown large swallows what is added to it (the variance of fifty million numbers was wrong in the third
-digit). The plain kernel keeps what rounding takes from each addition (compensated summation, Kahan 1965), and so its additions run
-one after the other. Here each block has a total of its own. What rounding takes is kept only where
-these totals are added up.
+A float32 total that has grown large swallows what is added to it (the variance of fifty million
+numbers was wrong in the third digit). The plain kernel keeps what rounding takes from each addition
+(compensated summation, Kahan 1965), and so its additions run one after the other. Here each block
+has a total of its own. What rounding takes is kept only where these totals are added up.
 
 Before:  for col in 0..1000000:    r, lost = kahan_add(r, lost, x[col])
 After:   for c0 in 0..977:         for c1 in 0..1024: part += x[c0 * 1024 + c1]

@@ -1,6 +1,7 @@
-"""A core adds up several reduced rows at once: the sums of their columns are fetched and stored once for all of them.
+"""A core adds up several reduced rows at once: it fetches and stores each sum once for all.
 
-In:  a kernel for a CPU. Out: the same kernel; the tiles of a column space pass down their rows a few at a time.
+In:  a kernel for a CPU. Out: the same kernel; the tiles of a column space pass down their rows a
+few at a time.
 
 Before:  for ser in 0..512:  for col in 0..4096:  a[col] += x[ser * 4096 + col]
 After:   for s0 in 0..64:  for col in 0..4096:    part = 0
@@ -51,7 +52,7 @@ def _swept_phase(kernel: Kernel, segment: Segment, phase: Phase, sweep: int) -> 
     nested = axes.nest(segment, in_rows(kernel, phase, rows, 1), axes.column_axes(segment, phase), serial, inside=1)
 
     def inwards(stmt: Stmt) -> Nest:
-        """The rows of a sweep are the innermost loop, and the tasks of a slice take whole sweeps."""
+        """The rows of a sweep are the innermost loop, and a slice has whole sweeps."""
         if isinstance(stmt, Loop) and stmt.var == "swept":
             (column,) = stmt.body
             assert isinstance(column, Loop)

@@ -1,4 +1,4 @@
-"""A core keeps a row of values in the output that it writes last, and needs no row of memory for them.
+"""A core keeps a row of values in the output that it writes last, not in a row of its own.
 
 In:  a kernel for a CPU. Out: the same kernel, without the kept rows for which an output has room.
 

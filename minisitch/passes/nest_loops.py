@@ -1,9 +1,10 @@
 """Nested loops for a CPU: what makes the inner loop vectorise.
 
-In:  a kernel for a CPU. Out: the same kernel; each flat loop over columns is nested loops over the digits of its indices.
+In:  a kernel for a CPU. Out: the same kernel; each flat loop over columns is nested loops over the
+digits of its indices.
 
-A flat column costs a division an element (``col // 64``), and a division stops vectorisation (measured). So the column is split
-at the digits its indices use.
+A flat column costs a division an element (``col // 64``), and a division stops vectorisation
+(measured). So the column is split at the digits its indices use.
 
 Before:  for col in 0..768:                       v = x[(col // 64) * 320 + col % 64 + row * 3840]
 After:   for c0 in 0..12:  for c1 in 0..64:       v = x[c0 * 320 + c1 + row * 3840]

@@ -1,6 +1,7 @@
 """The registry of passes: what makes a plain kernel fast, one rewrite at a time.
 
-In:  a ``StitchPlan`` and the names of passes. Out: the ``Kernel`` they make of it, signed by each (``Kernel.passes``).
+In:  a ``StitchPlan`` and the names of passes. Out: the ``Kernel`` they make of it, signed by each
+(``Kernel.passes``).
 
 A pass rewrites a ``Kernel``. If that is too late for what it does, it rewrites a ``StitchPlan``
 before the kernel is scheduled. One pass may do both. The kernel after the last pass is verified.
@@ -129,7 +130,7 @@ def idle(name: str, device: Device) -> str:
 
 
 def for_target(passes: str | Sequence[str] | None, target: str) -> str | Sequence[str]:
-    """The passes asked for. None means the default ones, but no pass for a target in PLAIN_TARGETS."""
+    """The passes asked for. None means the default ones, or no pass for PLAIN_TARGETS."""
     if passes is None:
         return () if target in PLAIN_TARGETS else "default"
     return passes

@@ -1,10 +1,12 @@
 """Values that are never live together take turns in the same bytes.
 
-In:  a kernel. Out: the same kernel, its rows of shared memory and its scratch arrays in fewer slots.
+In:  a kernel. Out: the same kernel, its rows of shared memory and its scratch arrays in fewer
+slots.
 
-FusionStitching 2018, section 5.2, in its executable form. A buffer takes over another's bytes if a barrier separates the old
-value's last read from the new value's first write: a grid barrier for scratch, a block barrier for shared memory. It also may
-if the thread that reads an old element last overwrites it in place.
+FusionStitching 2018, section 5.2, in its executable form. A buffer takes over another's bytes if a
+barrier separates the old value's last read from the new value's first write: a grid barrier for
+scratch, a block barrier for shared memory. It also may if the thread that reads an old element last
+overwrites it in place.
 
 Before:  k4 4096 B, k9 4096 B; k4 is read for the last time in phase 2, k9 is written in phase 4
 After:   k4 and k9 have one slot of 4096 B
@@ -24,7 +26,7 @@ from .registry import kernel_pass
 
 @dataclass(frozen=True)
 class _Loop:
-    """A phase, and how many barriers come before it at which all wait who use the buffers in question."""
+    """A phase, and the number of barriers before it at which all users of the buffers wait."""
 
     segment: int
     phase: Phase
@@ -60,8 +62,8 @@ def _shared(kernel: Kernel, scope: str) -> Iterator[Buffer]:
 def share(buffers: Sequence[Buffer], take_turns: Callable[[Buffer, Buffer], bool]) -> list[int]:
     """For each buffer the position of the one whose bytes it has: an earlier one, or its own.
 
-    The owner has its dtype, and is at least as large. ``take_turns(old, new)`` says whether a buffer
-    may have the bytes that ``old`` held before. Of several owners the smallest is taken.
+    The owner has its dtype, and is at least as large. ``take_turns(old, new)`` says whether a
+    buffer may have the bytes that ``old`` held before. Of several owners the smallest is taken.
     """
     owners: list[int] = []
     held: dict[int, Buffer] = {}  # owner -> the buffer that holds its bytes at present
@@ -123,11 +125,12 @@ def _by_warps(phase: Phase) -> bool:
 
 
 def _loops(kernel: Kernel, scope: str) -> Iterator[_Loop]:
-    """Every phase with its place in time. Grid barriers count for scratch, others for shared memory, too.
+    """Every phase with its place in time.
 
-    A core takes its loops in turn.
-    A block that has no task in a segment passes none of its barriers. If it reads in one segment and writes in another it has
-    tasks in both, but perhaps not in those between: their barriers do not count.
+    For scratch only grid barriers count, for shared memory those of the block, too. A core takes
+    its loops in turn. A block that has no task in a segment passes none of its barriers. If it
+    reads in one segment and writes in another it has tasks in both, but perhaps not in those
+    between: their barriers do not count.
     """
     level = barriers = 0
     for number, segment in enumerate(kernel.segments):

@@ -1,12 +1,14 @@
-"""Computation reuse: what is computed once a row is computed by one phase (FusionStitching 2020, section 6.4).
+"""Computation reuse: what is computed once a row is computed by one phase.
+
+FusionStitching 2020, section 6.4.
 
 In:  a kernel. Out: the same kernel; a loop reads what an earlier loop of its row has in a register.
 
 ``schedule`` writes each loop by itself, so two loops that need the same value of a row both compute
-it. A statement outside the column loop runs once a row, in every thread. Its register is still there
-in later loops of the row, so a later loop reads it instead of computing it again. Values inside a
-loop are not reused: another turn, or another thread, made them. Index arithmetic is left to the
-compiler, which sees all of it.
+it. A statement outside the column loop runs once a row, in every thread. Its register is still
+there in later loops of the row, so a later loop reads it instead of computing it again. Values
+inside a loop are not reused: another turn, or another thread, made them. Index arithmetic is left
+to the compiler, which sees all of it.
 
 Before:  phase 2: v13 = sqrt v12; for col ...      phase 3: v13_1 = sqrt v12_1; for col ...
 After:   phase 3 reads v13
@@ -45,7 +47,7 @@ def reuse(phases: Sequence[ir.Phase], inputs: Collection[str]) -> list[ir.Phase]
     names: dict[str, str] = {}
     at: dict[str, ir.Clamp] = {}  # the gathers' indices at present: each loop numbers its own from 0
     def reused(stmt: ir.Stmt) -> ir.Nest:
-        """The statement with names of earlier values, or nothing if an earlier one that is computed once equals it."""
+        """The statement with names of earlier values. Nothing if an earlier one has its value."""
         nonlocal known
         once, stmt = id(stmt) in before, with_operands(stmt, names)
         if not once or isinstance(stmt, ir.Store):

@@ -1,6 +1,7 @@
 """A loop that reads across its rows runs in tiles, so that the lines it fetches stay in cache.
 
-In:  a kernel for a CPU. Out: the same kernel; a lone element-wise loop that reads what lies across its rows runs in tiles.
+In:  a kernel for a CPU. Out: the same kernel; a lone element-wise loop that reads what lies across
+its rows runs in tiles.
 
 Before:  for row in 0..4096:  for col in 0..4096:  y[row * 4096 + col] = x[col * 4096 + row]
 After:   for first_row in 0..4096 by 64:  for c0 in 0..256:  for row in the 64:  for c1 in 0..16:
@@ -50,7 +51,7 @@ def _tiled(segment: Segment) -> Segment:
 
 
 def _across(phase: Phase) -> bool:
-    """True if a load moves by one element from row to row, and by a line or more between columns."""
+    """True if a load moves by one element from row to row, and by a line or more along a row."""
     if phase.folds or phase.serial != 1 or phase.cols <= LINE_COLUMNS or not (is_flat(phase) and takes_column_whole(phase)):
         return False
     steps = [{(a.var, a.stride): c for c, a in s.index.terms if isinstance(a, Digit)} for s in phase.body if isinstance(s, Load)]

@@ -1,12 +1,13 @@
 """Several columns a thread: accesses of 16 bytes, and rows that stay in registers.
 
-In:  a stitch plan, and its kernel, for a GPU. Out: the plan with fewer threads a row, several columns each; and the kernel,
-its row loops in groups of neighbouring columns.
+In:  a stitch plan, and its kernel, for a GPU. Out: the plan with fewer threads a row, several
+columns each; and the kernel, its row loops in groups of neighbouring columns.
 
-A GPU fetches 16 bytes for a thread in one instruction, if they begin at a multiple of 16. So a thread takes the columns
-that make 16 bytes at once (``width``), if most accesses of a loop lie side by side like that. Its other accesses stay one column
-each. A second loop over the same columns reads what the same thread has read or made before. If the row is short enough, it stays
-in registers, and the loops are written out so that each register has a fixed number.
+A GPU fetches 16 bytes for a thread in one instruction, if they begin at a multiple of 16. So a
+thread takes the columns that make 16 bytes at once (``width``), if most accesses of a loop lie side
+by side like that. Its other accesses stay one column each. A second loop over the same columns
+reads what the same thread has read or made before. If the row is short enough, it stays in
+registers, and the loops are written out so that each register has a fixed number.
 
 Before:  phase 0: v0 = x0[col + row * 1024]; max v0 -> r1
          phase 1: v0_1 = x0[col + row * 1024]; ... k4[col] = v4; sum v4 -> r5
@@ -50,7 +51,7 @@ MANY_THREADS = 512  # of several columns each: a multiprocessor has room for two
 
 @dataclass(frozen=True)
 class _Stream:
-    """What a thread reads again: a value's row, that it loaded or stored in phase ``first`` and loads in ``again``."""
+    """A row that a thread has in phase ``first``, loaded or stored, and loads in ``again``."""
 
     buffer: str
     index: Index
@@ -134,7 +135,10 @@ def deal(m: ThreadMap, device: Device, registers_each: int = 1) -> ThreadMap:
 # ---------------------------------------------------------------- wide accesses
 @kernel_pass("vectorize", "gpu")
 def vectorize(kernel: ir.Kernel) -> ir.Kernel:
-    """Take several columns at once, and keep rows in registers, where that is worth it; each choice is a ``Decision``."""
+    """Take several columns at once, and keep rows in registers, where that is worth it.
+
+    Each choice is a ``Decision``.
+    """
     return _Widening(kernel).result() if kernel.plan.maps else kernel
 
 
@@ -206,7 +210,7 @@ class _Group:
                 yield stmt
 
     def _plain(self, k: int, stmt: ir.Load | ir.Store) -> bool:
-        """True if the access is always made, at a place that no integer loaded in the loop decides."""
+        """True if it is always made, at a place that no integer loaded in the loop decides."""
         return not stmt.guard and not (isinstance(stmt, ir.Load) and stmt.clamp) and not stmt.index.loaded & self.inner[k]
 
     def _side_by_side(self, k: int, stmt: ir.Load | ir.Store, width: int) -> bool:
@@ -214,7 +218,7 @@ class _Group:
                 and grouped(stmt.index, self.cols, width, self.segment.chunk))
 
     def _width(self) -> int:
-        """The columns at once that take the fewest accesses, up to 16 bytes of the narrowest array."""
+        """The columns at once that take the fewest accesses, up to 16 bytes of the narrowest one."""
         size = {b.name: itemsize(b.dtype) for b in self.work.kernel.buffers if b.scope != "shared"}
         moved = [(k, s) for k in self.members for s in self._accesses(k) if s.buffer in size]
         near = [size[s.buffer] for k, s in moved if self._side_by_side(k, s, 2)]
@@ -241,7 +245,7 @@ class _Group:
         return found
 
     def _refused(self, width: int) -> str:
-        """Why a thread cannot take so many columns at once, whatever it would gain; empty if it can."""
+        """Why a thread cannot take so many columns at once. Empty if it can."""
         longest = max(len(self.segment.phases[k].body) for k in self.members)
         if 2 * self.columns <= self.threads * width:
             return f"{width} of {self.columns} columns at once would leave half of {self.threads} threads without any"
@@ -251,7 +255,7 @@ class _Group:
 
     # ------------------------------------------------------------ what stays in registers
     def _streams(self) -> list[_Stream]:
-        """Rows that a thread reads again, after it read or stored them itself in an earlier loop."""
+        """Rows that a thread reads again, after it read or stored them in an earlier loop."""
         rows: dict[tuple[str, Index], list[tuple[int, ir.Load | ir.Store]]] = {}
         for k in self.members:
             for stmt in self._accesses(k):
@@ -316,7 +320,10 @@ class _Group:
 
     # ------------------------------------------------------------ rewriting
     def phase(self, k: int) -> ir.Phase:
-        """One phase with its accesses widened and its rows kept: its loop over columns becomes one over groups of columns."""
+        """One phase with its accesses widened and its rows kept.
+
+        Its loop over columns becomes one over groups of columns.
+        """
         phase = self.segment.phases[k]
         keeps = any(isinstance(s, ir.Load | ir.Store) and (s.buffer, s.index) in self.kept for s in phase.body)
         turns = self.turns if keeps else 0
@@ -341,7 +348,7 @@ class _Group:
         return replace(phase, nest=rewritten(phase.nest, grouped_columns))
 
     def _moved(self, k: int, kept_at: Index) -> tuple[ir.Nest, ir.Nest, ir.Nest]:
-        """The moves before a group's columns, the statements of each of its columns, and the moves after them."""
+        """The moves before a group of columns, the statements of each column, and the moves after."""
         phase = self.segment.phases[k]
         body: list[ir.Stmt] = []
         moves: dict[bool, list[ir.VectorMove]] = {False: [], True: []}
@@ -388,7 +395,7 @@ class _Group:
         return ir.Loop("turn", 0, turns, inside, "unrolled")
 
     def _in_order(self, stmt: ir.Load | ir.Store, phase: ir.Phase) -> bool:
-        """Loads move before the loop over a group, stores behind it: nothing that overlaps lies between."""
+        """Loads move before the loop over a group, stores behind it: no overlap lies between."""
         owners = self.work.kernel.owners
         return all(s.index == stmt.index for s in phase.body if isinstance(s, ir.Load | ir.Store)
                    and isinstance(s, ir.Load) != isinstance(stmt, ir.Load) and owners[s.buffer] == owners[stmt.buffer])

@@ -1,6 +1,7 @@
 """Windows: an access that moves with the innermost loop goes through a window of its row.
 
-In:  a kernel for a CPU. Out: the same kernel, with windows for accesses that are affine in the innermost loop.
+In:  a kernel for a CPU. Out: the same kernel, with windows for accesses that are affine in the
+innermost loop.
 
 Numba guards an index that it cannot prove non-negative, and that stops vectorisation (measured).
 
@@ -53,13 +54,14 @@ def _in_segment(segment: ir.Segment, sizes: dict[str, int]) -> ir.Segment:
 
 
 class _Windows:
-    """The windows of a phase: of accesses that are affine in its innermost loop, or in an unrolled loop and the one around it.
+    """The windows of a phase.
 
-    ``names`` are the segment's. A guard may hold for a whole row or for none of it. Then a window
-    is taken in any case, from the buffer's beginning if the guard fails. Every element is loaded,
-    and the loop chooses between it and zero. A branch would keep the loop from being vectorised. If
-    a loop is in pieces, and the window of the whole loop would reach out of the buffer, a piece has
-    a window of its own.
+    Accesses have them that are affine in its innermost loop, or in an unrolled loop and the one
+    around it. ``names`` are the segment's. A guard may hold for a whole row or for none of it. Then
+    a window is taken in any case, from the buffer's beginning if the guard fails. Every element is
+    loaded, and the loop chooses between it and zero. A branch would keep the loop from being
+    vectorised. If a loop is in pieces, and the window of the whole loop would reach out of the
+    buffer, a piece has a window of its own.
 
     Before:  for col in 1..1000:  v = x[row * 1000 + col - 1]
     After:   x_0 = x[row * 1000 : +999]
