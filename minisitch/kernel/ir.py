@@ -308,7 +308,7 @@ class Loop:
 
 Stmt = Scalar | Start | Accumulate | Combine | Window | VectorMove | Barrier | Let | If | Loop
 Nest = tuple[Stmt, ...]
-Kind = TypeVar("Kind", bound=Stmt)
+AnyStmt = TypeVar("AnyStmt", bound=Stmt)
 
 
 # ---------------------------------------------------------------- walking
@@ -322,7 +322,7 @@ def walk(nest: Nest, loops: tuple[Loop, ...] = ()) -> Iterator[tuple[Stmt, tuple
             yield from walk(stmt.body, loops)
 
 
-def each(nest: Nest, kind: type[Kind]) -> Iterator[Kind]:
+def each(nest: Nest, kind: type[AnyStmt]) -> Iterator[AnyStmt]:
     """The statements of one kind, wherever in a nest, in order."""
     return (stmt for stmt, _ in walk(nest) if isinstance(stmt, kind))
 
