@@ -17,7 +17,7 @@ import minisitch as ms
 from minisitch.trace import refusals
 
 X = np.arange(4.0) + 0.5
-IMPORTS = "import array, collections, copy, decimal, json, math, operator, pickle, statistics, struct\nimport numpy as np\n"
+IMPORTS = "import array, collections, copy, decimal, itertools, json, math, operator, pickle, statistics, struct\nimport numpy as np\n"
 
 # What a user writes -> what is said of it, what is to be written instead.
 REFUSED = {
@@ -44,13 +44,17 @@ REFUSED = {
     "str(x)": ("str() of", "outside the traced function"), "f'{x.sum():.3f}'": ("formatting of", "x.shape and x.dtype are known inside"),
     "f'{x}'": ("formatting of", "outside"), "'%f' % x.sum()": ("float() of", "Compute with"), "hash(x[0])": ("hash() of", "outside"),
     "{x[0]: 1}": ("hash() of", "outside"), "pickle.dumps(x)": ("pickling of", "outside the traced function"), "bytes(x)": ("bytes() of", "outside"),
-    "memoryview(x)": ("a bytes-like object is required, not a traced array", "outside"), "x.tobytes()": ("ndarray.tobytes", "whole array"),
-    "np.frombuffer(x)": ("np.frombuffer: the graph has no operation for it", "Write it with arithmetic"), "struct.pack('d', x[0])": ("float() of", "Compute with"),
+    "memoryview(x)": ("a bytes-like object is required, not a traced array", "outside"), "x.tobytes()": ("ndarray.tobytes", "outside the traced function"),
+    "np.frombuffer(x)": ("np.frombuffer: the graph has no operation for it", "outside"), "struct.pack('d', x[0])": ("float() of", "Compute with"),
     "array.array('d', x)": ("float() of", "Compute with"), "json.dumps(x)": ("Object of type traced array", "outside"),
     "decimal.Decimal(x[0])": ("conversion from traced array to Decimal", "outside"), "statistics.mean(x)": ("float64.as_integer_ratio", "whole"),
     "x[0].is_integer()": ("float64.is_integer", "NumPy functions"), "[e for e in np.nditer(x)]": ("np.nditer: ", "x[i]"),
-    "np.ma.masked_array(x, x > 0)": ("conversion to an ndarray of", "NumPy's functions on the array itself"),
+    "np.ma.masked_array(x, x > 0)": ("np.ma.masked_array() of", "np.where(mask, other, x)"),
     "collections.Counter(x)": ("hash() of", "outside"), "np.frompyfunc(abs, 1, 1)(x)": ("the ufunc abs", "NumPy functions"),
+    "np.ma.masked_where(x > 0, x)": ("masked_where: the graph has no operation for it", "where=~mask in reductions"),
+    "np.fromiter(x, float)": ("np.fromiter: ", "Write np.stack([...])"), "np.fromiter((e for e in x), float)": ("np.fromiter: ", "np.stack"),
+    "np.fromiter(itertools.cycle(x), float, 3)": ("np.fromiter: ", "np.stack"),
+    "[e for _, e in np.ndenumerate(x)]": ("np.ndenumerate() of", "x[i]"), "np.save('x.npy', x)": ("np.save: ", "outside"),
     "operator.index(x.argmax())": ("use as a Python integer", "np.asarray(values)[x]"),
 }
 STATEMENTS = {

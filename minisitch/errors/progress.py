@@ -73,7 +73,7 @@ def seconds() -> float:
     """
     setting = os.environ.get("MINISITCH_PROGRESS") or "3"
     try:
-        return 0.0 if setting == "off" else float(setting)
+        return 0.0 if setting == "off" else max(0.0, float(setting))  # nan is 0, too
     except ValueError:
         raise MinisitchError(f"MINISITCH_PROGRESS={setting!r} is not a number; set it to the seconds after which a first call "
                              "shows its progress on stderr, or to 0 or off for never") from None

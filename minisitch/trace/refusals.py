@@ -28,6 +28,7 @@ from .recorder import left_at, refuse, user_frame
 
 NO_VALUE = "it has no values while the program is traced"
 OUTSIDE = "Return the array, and do this outside the traced function"
+MASKED = "Keep the mask as an array of its own: np.where(mask, other, x), and where=~mask in reductions"
 COUNT = "Take a size or a number of rounds from a shape, or pass it as a Python int: it is part of the program then"
 CHOOSE = "Compute both values and choose: np.where(condition, a, b)"
 NUMBER = "Compute with the array as with a number, and write x.astype(dtype) for another type"
@@ -44,6 +45,8 @@ CALLS: dict[Any, str] = {
     min: "Write np.minimum(a, b), or np.min(x) for the least element", print: PRINT, str: PRINT,
     math.fsum: "Write np.sum(x)", math.erf: "Write minisitch.erf(x)", math.dist: "Write np.sqrt(np.sum((a - b) ** 2))",
     math.isqrt: "Write np.floor(np.sqrt(x)).astype(np.int64)", **dict.fromkeys((bytes, bytearray, memoryview, hex, chr), OUTSIDE),
+    np.ma.MaskedArray: MASKED, np.matrix: "Write @ for a product of matrices, of the array itself",
+    np.ndenumerate: "Write for i in range(x.shape[0]): x[i]",
     np.vectorize: "Call the function itself on whole arrays, f(x), and write np.where in it for if",
     **dict.fromkeys((np.float16, np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_), "Write x.astype(dtype)"),
 }
@@ -64,6 +67,9 @@ REMEDIES: dict[str, str] = {name: remedy for names, remedy in {
     "insert": "Write np.concatenate([x[:i], values, x[i:]])",
     "isin": "Compare with each: np.any(x[..., None] == np.ravel(values), axis=-1)",
     "average": "Write np.sum(x * w, axis) / np.sum(w, axis)",
+    "ma": MASKED, "fromiter": "Write np.stack([...]) of the elements, and .astype(dtype)",
+    "tobytes tofile tostring dump dumps data ctypes strides base setflags getflags byteswap save savez savetxt frombuffer": OUTSIDE,
+    "array2string array_repr array_str": PRINT, "resize": "Write np.resize(x, shape), or x.reshape(shape)",
     "nditer": "Write for i in range(x.shape[0]): x[i]",
     "choose": "Write np.select([k == 0, k == 1], [a, b])",
     "putmask place": "Write x[...] = np.where(mask, values, x)",

@@ -16,10 +16,11 @@ of others (``np.gradient``, ``np.cross``, ``np.kron``). They can be traced once 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -518,8 +519,9 @@ def _recorded(func: Callable, args: tuple, kwargs: dict) -> Any:
 def _traced_source(func: Callable, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Trace a function of NumPy that has no handler. Raises TraceError, or NumPy's own error."""
     name = f"{func.__module__}.{func.__qualname__}".replace("numpy", "np", 1)
-    remedy = REMEDIES.get(func.__name__, "Write it with arithmetic, reductions, np.where, slices and products")
-    source = None if str(func.__module__).startswith("numpy.ma") else opened(func)
+    masked = str(func.__module__).startswith("numpy.ma")
+    remedy = REMEDIES.get("ma" if masked else func.__name__, "Write it with arithmetic, reductions, np.where, slices and products")
+    source = None if masked else opened(func)
     if source is None:
         raise refuse(name, "the graph has no operation for it", remedy)
     try:
@@ -551,6 +553,14 @@ def _guarded(func: Callable) -> Callable:
     return guard
 
 
+@functools.wraps(np.fromiter)
+def _fromiter(values: Iterable[Any], dtype: Any, count: int = -1, **like: Any) -> Any:
+    """NumPy takes an element that is a traced array for a sequence, and asks it nothing."""
+    values = [*values] if count < 0 else [*itertools.islice(values, count)]
+    return _traced_source(np.fromiter, (), {}) if any(map(is_traced, values)) else np.fromiter(values, dtype, count, **like)
+
+
+OVERRIDES[np.fromiter] = _fromiter
 for _class in (np.finfo, np.iinfo, np.nditer):
     OVERRIDES[_class] = _guarded(_class)
 
