@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import argparse
 import array
 import builtins
@@ -52,6 +53,29 @@ class Base:
 
 class Derived(Base):
     pass
+
+
+class Parent:
+    rate, table = 1.0, np.ones(4)
+
+    @staticmethod
+    def plus(x):
+        return x + 1
+
+    @classmethod
+    def times(cls, x):
+        return x * cls.rate
+
+
+class Other(Parent):
+    rate = 3.0
+
+
+class Heir(Parent):
+    pass
+
+
+FORMER = dict(vars(Parent))
 
 
 class Mode(enum.Enum):
@@ -199,6 +223,24 @@ SEEN |= {  # settings, and what a library has: each is back in place after the l
     "the dtype of an array in place": (
         lambda x: (OUT.rows + x).sum(), lambda i: OUT.__dict__.update(rows=OUT.rows.view([np.int64, np.float64][i % 2]))),
 }
+SEEN |= {  # what a class has from its bases, and what an array of objects holds
+    "an attribute of a class's base": (lambda x: x * Heir.rate, lambda i: setattr(Parent, "rate", i)),
+    "an attribute between a class and its base": (lambda x: x * Heir.rate, lambda i: setattr([Parent, Heir][i > 1], "rate", i)),
+    "an array of a class's base": (lambda x: x * Heir.table, lambda i: Parent.table.fill(i)),
+    "an attribute of any name of a class's base": (lambda x: x * getattr(Heir(), OUT.named), lambda i: setattr(Parent, "rate", i)),
+    "a static method of a class's base": (lambda x: Heir.plus(x), lambda i: setattr(Parent, "plus", staticmethod(lambda x: x + i))),
+    "a static method of both classes": (
+        lambda x: Parent.plus(x) * Heir.plus(x), lambda i: setattr([Parent, Heir][i > 1], "plus", staticmethod(lambda x: x + i))),
+    "a class method of a class's base": (
+        lambda x: Heir.times(x), lambda i: setattr(Parent, "times", classmethod(lambda cls, x: x * cls.rate * i))),
+    "the bases of a class": (lambda x: x * Heir.rate, lambda i: setattr(Heir, "__bases__", [(Parent,), (Other,)][i % 2])),
+    "a class that is registered": (lambda x: x * (2 if isinstance(OUT.o, OUT.kind) else 3), lambda i: OUT.kind.register([int, Base][i % 2])),
+    "a list in an array of objects": (lambda x: x * OUT.objects[1][0], lambda i: OUT.objects[1].__setitem__(0, i)),
+    "a list in a field of an array": (lambda x: x * OUT.fields["a"][0][0], lambda i: OUT.fields["a"][0].__setitem__(0, i)),
+    "a list in a record": (lambda x: x * OUT.field["a"][0], lambda i: OUT.field["a"].__setitem__(0, i)),
+    "another list in a record": (lambda x: x * OUT.field["a"][0], lambda i: OUT.field.__setitem__("a", [i])),
+    "an attribute behind an array of objects": (lambda x: x * OUT.objects[0].k, lambda i: setattr(OUT.o, "k", i)),
+}
 SCALED, PLUS = Base.scaled, lambda self, x: x + 5
 TANH, NORM, PI, SINE, ABS, THIRD = np.tanh, np.linalg.norm, np.pi, math.sin, abs, (decimal.Decimal(1), decimal.Decimal(3))
 xp = np
@@ -303,6 +345,9 @@ def new_world():
         globals().pop(name, None)
     if "extra" in vars(Base):
         del Base.extra
+    for name in ("rate", "plus"):
+        setattr(Parent, name, FORMER[name])
+        vars(Heir).get(name) and delattr(Heir, name)
     builtins.my_builtin, Meta.level, helper.k, helper.__doc__, Meta.of_class = 1.0, 1.0, 1.0, None, lambda cls: 1.0
     Base.held, Base.part = lambda self, k: k, functools.partialmethod(lambda self, k: k, 1.0)
     cached.cache_clear(), cached_array.cache_clear(), by_type.register(int, lambda k: 1.0)
@@ -323,7 +368,9 @@ def new_world():
         many=[1.0] * 40, ordered={i: 1.0 for i in range(40)}, values=numbers.values(), c_double=ctypes.c_double(1.0), event=threading.Event(),
         c_array=(ctypes.c_double * 2)(1, 2), record=np.zeros(2, [("a", "f8")])[0], vectorized=np.vectorize(lambda k: k * OUT.factor),
         namespace=argparse.Namespace(rate=1.0), listed=listed, take=listed.__getitem__, ask=numbers.get, w=w, total=w.sum, few={o},
-        keyed={o: 1}, v=np.ones((1, 3)), like=Like(np.ones(4)), rows=np.ones(4), places=[w, np.zeros(4)])
+        keyed={o: 1}, v=np.ones((1, 3)), like=Like(np.ones(4)), rows=np.ones(4), places=[w, np.zeros(4)], named="rate",
+        kind=abc.ABCMeta("Kind", (), {}), objects=np.array([o, [1.0]], object),
+        fields=np.array([([1.0],)], [("a", object)]), field=np.array([([1.0],)], [("a", object)])[0])
 
 
 @pytest.mark.parametrize("name", SEEN)
@@ -346,6 +393,13 @@ LEVEL, WAITING, SIMPLE = contextvars.ContextVar("level", default=1.0), queue.Que
 EVENT = threading.Event()
 SIMPLE.put(1.0), WAITING.put(1.0)
 UFUNC = np.frompyfunc(lambda k: k * depth, 1, 1)
+
+
+class Local(threading.local):
+    k = 1.0
+
+
+LOCAL = Local()
 
 
 class Day(datetime.date):
@@ -405,6 +459,8 @@ REFUSED = {
     "the hash of an object": (lambda x: x * (hash(LOG.o) % 7), r"hash\(\) of an object outside"),
     "how often a cache was asked": (lambda x: x * cached.cache_info().hits, "cached.cache_info.*Ask outside"),
     "a function in a ufunc": (lambda x: x * float(UFUNC(1.0)), r"<lambda>\(\), which the program calls through an object of a library"),
+    "what each thread has for itself": (lambda x: x * LOCAL.k, r"LOCAL\.k: .*Ask outside"),
+    "a write to what each thread has for itself": (lambda x: (setattr(LOCAL, "k", 2.0), x)[1], r"LOCAL\.k: .*Ask outside"),
     "a pointer": (lambda x: x * OUT.pointer[0], "a pointer that Python.*Pass it in"),
     "a new size in place": (lambda x: (OUT.w.resize((2, 2)), x)[1], "ndarray.resize"),
     "other bits of a new array": (lambda x: (np.ones(4).view(np.int64).__setitem__(0, 5), x)[1], "writes to an array"),

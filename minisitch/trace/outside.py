@@ -25,6 +25,7 @@ import os
 import random
 import re
 import sys
+import threading
 import types
 import uuid
 import weakref
@@ -110,7 +111,7 @@ def _draws(value: object) -> bool:
     """
     owner = owner_of(value)
     value = value if owner is None else owner
-    return isinstance(value, GENERATORS) or (isinstance(value, Iterator) and not is_users(type(value)))
+    return isinstance(value, (*GENERATORS, threading.local)) or (isinstance(value, Iterator) and not is_users(type(value)))
 
 
 def seen_as_traced(value: object) -> bool:
@@ -477,11 +478,12 @@ class _Cached:
 
 
 class _Refusing:
-    """A generator or iterator from outside. It is refused: a trace would ask it only once."""
+    """A generator, an iterator or a ``threading.local`` from outside. It is refused: a trace would ask it only once."""
 
     def __init__(self, generator: Any, name: str) -> None:
         owner = generator if owner_of(generator) is None else owner_of(generator)
-        self.__dict__.update(_generator=generator, _name=name, _remedy=DRAWN if isinstance(owner, GENERATORS) else NEXT)
+        remedy = DRAWN if isinstance(owner, GENERATORS) else ASK if isinstance(owner, threading.local) else NEXT
+        self.__dict__.update(_generator=generator, _name=name, _remedy=remedy)
 
     __class__ = property(lambda self: type(self.__dict__["_generator"]))  # type: ignore[assignment]
 
@@ -489,6 +491,9 @@ class _Refusing:
         if name.startswith("__"):
             return getattr(self.__dict__["_generator"], name)
         raise refuse(f"{self.__dict__['_name']}.{name}", AGAIN, self.__dict__["_remedy"])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.__getattr__(name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise refuse(f"{self.__dict__['_name']}()", AGAIN, self.__dict__["_remedy"])

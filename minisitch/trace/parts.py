@@ -72,6 +72,8 @@ def parts(value: Any) -> Iterator[OutsidePart]:
         yield from (OutsidePart(value, True, key, each) for key, each in [*value.items()])
     elif isinstance(value, list | tuple | deque):
         yield from (OutsidePart(value, True, i, each) for i, each in enumerate([*value]))
+    elif isinstance(value, np.ndarray | np.void) and value.dtype.hasobject:
+        yield from _objects(value)
     if isinstance(value, dict | MappingProxyType | set | frozenset):
         yield from _elements(value)
     elif isinstance(value, BaseException):
@@ -100,6 +102,15 @@ def parts(value: Any) -> Iterator[OutsidePart]:
             yield OutsidePart(value, False, "__wrapped__", value.__wrapped__)
     if not isinstance(value, ModuleType) and is_users(kind):
         yield OutsidePart(value, False, "__class__", kind)
+
+
+def _objects(array: Any) -> Iterator[OutsidePart]:
+    """The objects in an array or a record, also those in its fields."""
+    if array.dtype == object:
+        yield from (OutsidePart(array, True, i, each) for i, each in np.ndenumerate(array))
+    for name in array.dtype.names or ():
+        is_one = array.dtype[name].kind == "O" and isinstance(array, np.void)
+        yield from [OutsidePart(array, True, name, array[name])] if is_one else _objects(array[name])
 
 
 def _elements(values: Iterable[Any]) -> Iterator[OutsidePart]:
@@ -198,7 +209,7 @@ def state(value: Any) -> dict[tuple[bool, Any], Any]:
         names = {key: each for key, each in vars(value).items() if key != "__warningregistry__"}
     elif is_users(type(value)):
         names = attributes(value)
-    elif not isinstance(value, type | ModuleType | random.Random):
+    elif not isinstance(value, type | ModuleType | random.Random | threading.local):
         names = {key: each for key, each in getattr(value, "__dict__", {}).items() if is_plain(each)}
     if isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom):
         items = [(BYTES, pickle.dumps(getattr(value, "bit_generator", value).__getstate__()))]
@@ -247,8 +258,7 @@ def put_back(value: Any, was: dict[tuple[bool, Any], Any], now: dict[tuple[bool,
             kind.__delattr__(value, key)
     for (is_item, key), each in was.items():
         if not is_item and now.get((False, key), now) is not each:
-            set_one = setattr if isinstance(value, threading.local) else kind.__setattr__
-            set_one(value, key or "cell_contents", each)
+            kind.__setattr__(value, key or "cell_contents", each)
 
 
 def changed_keys(value: Any, was: dict[tuple[bool, Any], Any], now: dict[tuple[bool, Any], Any]) -> list[tuple[bool, Any]]:

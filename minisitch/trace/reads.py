@@ -34,6 +34,7 @@ import math
 import re
 import sys
 import weakref
+from abc import get_cache_token
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar, copy_context
@@ -145,7 +146,8 @@ class ReadsWriter:
         self.lines: list[str] = []
         self.names: dict[str, Any] = {"Stale": Stale, "like": _like, "same": _same, "content": _content, "attributes": attributes,
                                       "builtins": builtins, "GONE": GONE, "math": math, "errors": ERRORS.get, "raises": raises,
-                                      "printing": np.get_printoptions, "decimals": _decimals, "modules": sys.modules}
+                                      "printing": np.get_printoptions, "decimals": _decimals, "registered": get_cache_token,
+                                      "modules": sys.modules}
         self.arrays: dict[int, str] = {}  # id -> name of each captured array, once it is found
         self._captured, self._outside = captured, outside
         self._executed = {code for code in outside.executed if user_file(code.co_filename)}
@@ -158,6 +160,7 @@ class ReadsWriter:
                            for each in value.__reduce__()[1] if isinstance(each, str) for word in each.split("."))
         self._seen: dict[int, str] = {}  # id of a visited value -> its name
         self._visited: set[CodeType] = set()  # of functions, with those inside them
+        self._checked: set[tuple[type, str]] = set()  # classes and names of functions
         self._roots: set[int] = set()  # the function of the method that is traced: it stays the same
 
     def bind(self, name: str, value: Any) -> str:
@@ -182,18 +185,10 @@ class ReadsWriter:
         for key in sorted(named):
             self._look(f"{name if of is value else f'{name}.__class__'}.{key}", getattr(of, key))
         for part in parts(value):
-            if not part.is_item and part.key == "__class__":
-                self._visit_class(name, value)
-            elif isinstance(value, type) and hasattr(part.value, "__get__"):
-                self._visit_functions(value, part.key, part.value)
-                self._look_at_descriptor(value, part.key, part.value)
-            elif (ran or part.holder is value) and self._may_read(value, part):
-                # the program sees the class itself
-                if isinstance(value, type) and id(value) not in self._copied and isinstance(part.value, np.ndarray):
-                    self._look_at_memory(self._expression(name, value, part), part.value)
+            if not part.is_item and part.key in ("__class__", "__bases__"):
+                self._visit_class(name, value, value if part.key == "__bases__" else type(value))
+            elif not isinstance(value, type) and (ran or part.holder is value) and self._may_read(value, part):
                 self._look(self._expression(name, value, part), part.value)
-        if isinstance(value, type):
-            self._count_names(value)
 
     def _visit_code(self, name: str, fn: FunctionType) -> None:
         """Check that a function is as it was, and that no global has come between it and a builtin."""
@@ -255,6 +250,8 @@ class ReadsWriter:
             self.lines.append(f"if repr(printing()) != {self.bind('c', repr(np.get_printoptions()))}: raise Stale")
         if {"Decimal", "decimal"} & self._words or any(isinstance(each, decimal.Decimal) for each, _ in self._outside.met.values()):
             self.lines.append(f"if decimals() != {self.bind('c', _decimals())}: raise Stale")
+        if {"isinstance", "issubclass"} & self._words:  # a class may be registered
+            self.lines.append(f"if registered() != {self.bind('c', get_cache_token())}: raise Stale")
 
     def require_visited(self) -> None:
         """Raise TraceError if a function ran that no call would look at: a library's object holds it."""
@@ -281,34 +278,40 @@ class ReadsWriter:
         plain = type(part.key) in (int, str) or part.key is None
         return f"{holder}[{repr(part.key) if plain else self.bind('key', part.key)}]"
 
-    def _visit_class(self, name: str, value: Any) -> None:
-        """Visit the functions of its class that have run, and attributes it has from its class."""
-        own = attributes(value)
-        self._count_names(type(value))
-        for base in filter(is_users, type(value).__mro__):
+    def _visit_class(self, name: str, value: Any, kind: type) -> None:
+        """Visit the functions of a class that have run, and what it or its object has from the class and its bases."""
+        own = {} if kind is value else attributes(value)
+        self._count_names(kind)
+        for base in filter(is_users, kind.__mro__):
             for key, each in [*vars(base).items()]:
                 if id(each) in self._roots:
                     continue
                 if isinstance(each, FunctionType) or (type(each) in HELD and type(each) not in DESCRIPTORS):
-                    resolved = getattr_static(type(value), key) is each  # not hidden by another class's
-                    self._visit_functions(type(value) if resolved else base, key, each)
-                    if hasattr(value, "__dict__") and key in self._words and not isinstance(each, property) and key not in own:
+                    resolved = getattr_static(kind, key) is each  # not hidden by another class's
+                    self._visit_functions(kind if resolved else base, key, each)
+                    hidden = kind is not value and hasattr(value, "__dict__") and type(each) is not property
+                    if hidden and key in self._words and key not in own:
                         self.lines.append(f"if {key!r} in {name}.__dict__: raise Stale")
                 elif hasattr(each, "__get__"):
                     self._look_at_descriptor(base, key, each)
-                elif key in self._words and key not in own and not key.startswith("__"):
-                    own[key] = each
+                elif key not in own and not key.startswith("__") and self._may_read(kind, OutsidePart(base, False, key, each)):
+                    # the program sees the class itself
+                    if kind is value and id(value) not in self._copied and isinstance(each, np.ndarray):
+                        self._look_at_memory(attribute(name, key), each)
                     self._look(attribute(name, key), each)
+                own.setdefault(key, each)
 
     def _visit_functions(self, kind: type, key: str, member: Any) -> None:
         """Visit a class's function, or those of a property or static method, if they have run."""
         for fn in [part.value for part in parts(member)] if type(member) in HELD else [member]:
-            if isinstance(fn, FunctionType) and fn.__code__ in self._executed and id(fn) not in self._seen:
+            if isinstance(fn, FunctionType) and fn.__code__ in self._executed and (kind, key) not in self._checked:
+                self._checked.add((kind, key))
                 found, read = getattr(kind, key), attribute(self.bind(kind.__name__, kind), key)
                 if isinstance(found, MethodType):
                     found, read = found.__func__, f"{read}.__func__"
                 self.lines.append(f"if {read} is not {self.bind(key, found)}: raise Stale")
-                self.visit(self.bind(key, fn), fn)
+                if id(fn) not in self._seen:
+                    self.visit(self.bind(key, fn), fn)
 
     def _look_at_descriptor(self, kind: type, key: str, member: Any) -> None:
         """Visit an object of the user's that answers for an attribute."""
@@ -351,7 +354,7 @@ class ReadsWriter:
             self.lines.append(f"if {read} is not {self.bind(value.__name__, value)}: raise Stale")
             self._look_into_numpy(value)
         elif isinstance(value, np.ndarray):
-            if is_users(type(value)):
+            if (is_users(type(value)) or value.dtype.hasobject) and id(value) not in self._seen:
                 self.visit(read, value)
             if id(value) in self._viewed:
                 self.lines.append(f"if {read} is not {self.bind('was', value)}: raise Stale")
