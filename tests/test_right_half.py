@@ -27,6 +27,11 @@ def cast_to_and_fro(x):
     return y.astype(half) + x, (x * x).astype(np.float64) - x.astype(np.float64), np.minimum(abs(x * 3), half(99)).astype(np.int32), (x * x) > half(1)
 
 
+def powers(x):
+    """One power is one operation, also where it is made of products."""
+    return x ** 3, x ** 4, np.power(x, 3) - x
+
+
 def counted(x):
     return np.arange(2040, 2040 + x.size).astype(half) + x, np.arange(x.size, dtype=half) * half(0.1)
 
@@ -52,7 +57,7 @@ def same(function, *args, strategies=("astitch", "none"), targets=TARGETS):
                 assert a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f"), (target, strategy, k)
 
 
-@pytest.mark.parametrize("function", [chain, looked_at, cast_to_and_fro, counted])
+@pytest.mark.parametrize("function", [chain, looked_at, cast_to_and_fro, powers, counted])
 def test_each_operation_rounds(function):
     same(function, VALUES[~np.isnan(VALUES)] if function is cast_to_and_fro else VALUES)
 

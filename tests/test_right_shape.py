@@ -64,6 +64,58 @@ def test_arguments_that_overlap_and_are_written_are_refused():
         simt.step("def k(x, y):\n    y[0] = x[0]", [x[:-1], x[1:]], 1, 1)
 
 
+def flat(x):
+    x.reshape(-1)[::2] = 0
+
+
+def raveled(x):
+    y = x.ravel()
+    x += 1
+    return y
+
+
+def turned(x):
+    y = x.T.reshape(-1)
+    y[0] = 9
+    return x + 0
+
+
+def laid_out(x):
+    np.ascontiguousarray(x)[0] = 9
+
+
+def in_memory_order(x):
+    return x.ravel(order="K")
+
+
+def asked(x):
+    return x * 2 if x.flags.c_contiguous else x
+
+
+@pytest.mark.parametrize("function", [flat, raveled, turned, laid_out, in_memory_order, asked])
+def test_where_the_layout_of_an_argument_decides_only_c_order_is_taken(function):
+    """In C order it is NumPy's. Elsewhere a reshape may be a copy in place of a view: the call is refused, and nothing is written."""
+    rows = np.arange(12.0).reshape(3, 4)
+    others = (np.asfortranarray(rows), np.repeat(rows, 2, 1)[:, ::2], rows[::-1].copy()[::-1])
+    for target in ("python", "step", "reference"):
+        jitted = ms.jit(function, target=target)
+        for x in others:
+            before = x.copy()
+            with pytest.raises(ms.TraceError, match=r"test_right_shape.py:\d+: how the argument x lies in memory.*ascontiguousarray\(x\)"):
+                jitted(x)
+            np.testing.assert_array_equal(x, before)
+        ours, theirs = rows.copy(), rows.copy()
+        assert differs(jitted(ours), function(theirs)) == "" and differs(ours, theirs) == ""
+
+
+@pytest.mark.parametrize("line", ["x.reshape(-1) * 2", "x.ravel() + x.T.ravel()", "x.ravel('C'), x.flatten()", "x.reshape(-1).copy()", "np.argmax(x), x.T.reshape(2, 6)"])
+def test_what_is_read_of_an_argument_in_another_order_is_numpys(line):
+    x = np.asfortranarray(np.arange(12.0).reshape(3, 4))
+    space = {"np": np}
+    exec(f"def program(x):\n    y = {line}\n    x += 1\n    return y" if "copy" in line else f"def program(x): return {line}", space)
+    assert differs(ms.jit(space["program"], target="python")(x.copy("F")), space["program"](x.copy("F"))) == ""
+
+
 def test_a_new_ndarray_takes_traced_values():
     """``np.ndarray(shape, dtype)`` makes an array as ``np.empty`` does."""
     def columns(x):

@@ -278,7 +278,7 @@ def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], ch
     w = CallWriter(slots)
     in_c_order = {s for step in steps for s in step.in_c_order(slots)} | {check.source for check in checks}
     w.arguments(program, in_c_order)
-    if program.mutated:
+    if program.mutated or program.in_rows:
         w.line(f"{w.bind('refuse_overlap', refuse_overlap)}({w.bind('program', program)}, leaves)")
     for check in checks:
         w.line(f"{w.bind('check', check)}({w.flat(check.source)})")

@@ -151,7 +151,7 @@ class ReferenceExecutable:
         inputs = [np.asarray(x) for x in (*leaves, *program.outside(leaves))]
         for check in index_checks(program.graph):
             check(inputs[check.source].reshape(-1))
-        if program.mutated:
+        if program.mutated or program.in_rows:
             refuse_overlap(program, leaves)
         return finish(program, leaves, [np.array(r) for r in evaluate(program.graph, inputs)])
 
@@ -188,8 +188,14 @@ def refuse_overlap(program: Program, leaves: Sequence[Any]) -> None:
     """Refuse an argument that is written to and shares memory with another argument.
 
     A program reads all arguments before it writes. Raises TraceError with both names and the user's
-    line.
+    line. The same for an argument that must lie in C order and does not.
     """
+    for source, where in program.in_rows:
+        if not np.asarray(leaves[source]).flags.c_contiguous:
+            name = program.graph[program.graph.inputs[source]].attributes.get("name")
+            raise refuse(f"how the argument {name} lies in memory decides what NumPy does here",
+                         "the program is compiled for arrays in C order, and this one is not",
+                         f"Pass np.ascontiguousarray({name}); or write .copy() behind a reshape", (where, ""))
     arrays = [np.asarray(x) for x in (*leaves, *program.outside(leaves))]
     for source, _ in program.mutated:
         for other, array in enumerate(arrays):

@@ -70,6 +70,8 @@ class Program:
       be contracted into sums.
     - ``guards``: (output position, error, message). A call raises the error, as NumPy does, if
       that output is true.
+    - ``in_rows``: (input position, line) of arguments that must lie in C order. Elsewhere NumPy
+      would make other values at that line, or a copy that it writes to instead of a view.
     - ``fixed``: the positions of Python numbers, among the leaves, whose values the program asked
       for.
     """
@@ -82,6 +84,7 @@ class Program:
     exact: bool = True
     reader: Reader | None = field(default=None, compare=False)
     guards: tuple[tuple[int, type[Exception], str], ...] = ()
+    in_rows: tuple[tuple[int, str], ...] = ()
     fixed: frozenset[int] = frozenset()
 
     def outside(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
@@ -171,7 +174,19 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     mutated = tuple((i, len(nodes) + place) for place, (i, _) in enumerate(changed))
     guards = tuple((len(nodes) + len(changed) + place, *error) for place, error in enumerate(recorder.guards))
     return Program(graph, inputs, outputs, captured, mutated, reader=reader, guards=guards,
-                   fixed=frozenset(recorder.fixed))
+                   in_rows=_in_rows(arrays, recorder), fixed=frozenset(recorder.fixed))
+
+
+def _in_rows(arrays: Sequence[Any], recorder: Recorder) -> tuple[tuple[int, str], ...]:
+    """The arguments whose layout decides what the program does, each with one such line."""
+    places = {id(each._storage): i for i, each in enumerate(arrays) if type(each) is TracedArray}
+    asked = {}
+    for storage, version, made, where in recorder.by_layout:
+        copied = made is not None and made is not storage
+        decides = made is None or storage.version > version or (copied and made.version)
+        if id(storage) in places and decides:
+            asked[places[id(storage)]] = where
+    return tuple(asked.items())
 
 
 def _run(fn: Callable, inputs: Tree, arrays: Sequence[TracedArray | Number], recorder: Recorder) -> tuple[Any, tuple, dict]:

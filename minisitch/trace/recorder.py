@@ -234,6 +234,8 @@ class Recorder:
         self.guards: dict[tuple[type[Exception], str], int] = {}
         # arguments whose bytes are in the other order than this machine's
         self.swapped: set[int] = set()
+        # a storage, its version, and what a line has made of it by the layout of the memory
+        self.by_layout: list[tuple[Any, int, Any, str]] = []
         self._composite = ""
         self._reads_input: list[bool | None] = []  # None: an array from outside, but no argument
         # values asked for last, so that a chain is not walked again from each link

@@ -17,6 +17,7 @@ import numpy as np
 from .array import (
     TracedArray,
     broadcast,
+    by_layout,
     cast,
     common_dtype,
     constant,
@@ -56,7 +57,7 @@ def reshape_view(x: TracedArray, shape: tuple[int, ...]) -> TracedArray:
         try:
             strides = np.reshape(stand_in(x), shape, copy=False).strides
         except ValueError:
-            return fresh(reshaped(x, shape).node)
+            return by_layout(x, fresh(reshaped(x, shape).node))
     return view(x, "reshape", shape=shape, strides=strides)
 
 
@@ -105,6 +106,7 @@ def _fitting(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
 def _order(order: str, x: TracedArray) -> str:
     """"C" or "F". Refuses an order that depends on an unknown memory layout."""
     if order in ("A", "K") and x.row_major:
+        by_layout(x)
         return "C"
     if order not in ("C", "F"):
         raise refuse(f"order={order!r}", "the memory layout is not traced", "Write order='C' or order='F'")
@@ -140,7 +142,9 @@ def ravel(a, order="C"):
     if x.strides_in_elements is None:
         return seen(view(x, "reshape", shape=(x.size,), strides=(1,), mode="unsure"))
     contiguous = stand_in(x).flags.c_contiguous
-    return seen(reshape_view(x, (x.size,))) if contiguous else reshaped(x, (x.size,)).copy()
+    if contiguous:
+        return seen(view(x, "reshape", shape=(x.size,), strides=(1,), mode="ravel"))
+    return by_layout(x, reshaped(x, (x.size,)).copy())
 
 
 def _numbered(x: TracedArray) -> np.ndarray:

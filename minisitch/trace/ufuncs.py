@@ -128,6 +128,8 @@ def _power(ufunc: np.ufunc, x: TracedArray, exponent: Any, settled: TracedArray)
         if exponent < 0:
             raise ValueError(NEGATIVE)
         return x * x if exponent == 2 else record("power", x, settled)
+    if x.dtype == np.float16 and exponent in (3, 4):  # one power rounds once
+        return cast(_power(ufunc, cast(x, np.float32), exponent, settled), x.dtype)
     if x.dtype.kind == "f":
         fast = {0: lambda: np.ones_like(x), 1: x.copy, 2: lambda: x * x, 3: lambda: x * x * x,
                 4: lambda: np.square(x * x), 0.5: lambda: np.sqrt(x), -1: lambda: 1 / x}

@@ -204,7 +204,7 @@ class CudaExecutable(Executable):
         if any(seen):
             return self._on_device(leaves, seen)
         program = self.stages.program
-        if program.mutated:
+        if program.mutated or program.in_rows:
             refuse_overlap(program, leaves)
         return finish(program, leaves, self.outputs(leaves))
 
