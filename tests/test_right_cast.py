@@ -113,6 +113,16 @@ def test_powers():
     check(lambda x: (x ** 2, x ** 3, 2 ** x), np.array([True, False]))
 
 
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers_by_way_of_a_float(dtype):
+    """A float that the last type does not hold does not wrap around as the integer does. (For uint32, NumPy itself has two answers.)"""
+    ends = np.iinfo(dtype)
+    x = np.array([ends.min, ends.max, ends.max - ends.max // 3, 5, 200 % (ends.max + 1), 70000 % (ends.max + 1), 3000000001 % (ends.max + 1)], dtype)
+    others = [name for name in INTEGERS if name != "uint32"]
+    for middle in (np.float16, np.float32, np.float64):
+        check(lambda x, middle=middle: tuple(x.astype(middle).astype(name) for name in others), x, targets=("reference", "python"))
+
+
 @pytest.mark.parametrize("odd", [3e38, INF, -INF, NAN, 1.0])
 def test_a_long_variance_whose_mean_overflows(odd):
     x = np.full(2**19, 3e38 if odd == 3e38 else 1, np.float32)

@@ -252,6 +252,7 @@ TWINS = {
         [X, "f16[4] = cast %0 dtype='float16'", "f32[4] = cast %1 dtype='float32'"],
         [X, "f64[4] = cast %0 dtype='float64'", "i32[4] = cast %1 dtype='int32'"],
         [X, "i32[4] = cast %0 dtype='int32'", "f32[4] = cast %1 dtype='float32'"],
+        ["u32[4] = input name='x'", "f64[4] = cast %0 dtype='float64'", "i8[4] = cast %1 dtype='int8'"],
         ["i64[4] = input name='x'", "f64[4] = cast %0 dtype='float64'", "i64[4] = cast %1 dtype='int64'"]],
     "stays_put": [["f32[3,3] = input name='x'", "f32[3,3] = transpose %0 perm=(1, 0)"],
                   [X, "f32[4] = slice %0 size=(4,) start=(3,) step=(-1,)"]],

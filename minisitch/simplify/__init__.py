@@ -519,9 +519,9 @@ def _cast_of_exact_cast(r: Rewriter, n: Node) -> int | None:
     inner = r.nodes[r.nodes[n.args[0]].args[0]].type.dtype
     middle, last = r.nodes[n.args[0]].type.dtype, n.type.dtype
     exact = np.can_cast(inner, middle, "safe") and not (middle == "float64" and inner in ("int64", "uint64"))
-    # NaN to int depends on the machine and the width
-    undefined = kind_of(inner) == "float" and kind_of(last) == "int"
-    return r.make(n, "cast", r.nodes[n.args[0]].args[0], dtype=last) if exact and not undefined else None
+    # A float that an integer type does not hold does not wrap around: u32 -> f64 -> i8 is not u32 -> i8.
+    whole = kind_of(middle) == "float" and kind_of(last) == "int" and not np.can_cast(inner, last)
+    return r.make(n, "cast", r.nodes[n.args[0]].args[0], dtype=last) if exact and not whole else None
 
 
 # ---------------------------------------------------------------- moves
