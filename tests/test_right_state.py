@@ -258,7 +258,8 @@ def test_arrays_of_the_programs_own_are_no_ones_else():
 
         def go(n):
             return x * k if n == 0 else go(n - 1)
-        return go(2) + np.linspace(0, 1, 3) * 2 + generator.random(3) + table(3)
+        order = np.array([2, 0, 1])  # it and a view of it are read
+        return go(2)[order][order[::-1]] + np.linspace(0, 1, 3) * 2 + generator.random(3) + table(3)
 
     for _ in range(2):
         np.testing.assert_allclose(ms.jit(fn, target="reference")(X), fn(X))

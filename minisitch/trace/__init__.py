@@ -181,7 +181,7 @@ def _in_rows(arrays: Sequence[Any], recorder: Recorder) -> tuple[tuple[int, str]
     """The arguments whose layout decides what the program does, each with one such line."""
     places = {id(each._storage): i for i, each in enumerate(arrays) if type(each) is TracedArray}
     asked = {}
-    for storage, version, made, where in recorder.by_layout:
+    for storage, version, made, where in recorder.layouts:
         copied = made is not None and made is not storage
         decides = made is None or storage.version > version or (copied and made.version)
         if id(storage) in places and decides:

@@ -35,7 +35,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from ..errors import MinisitchError
 from ..graph import TensorType
 from .numbers import Number, fitting, plain
-from .recorder import Recorder, assigns_element, check_dtype, current, refuse, user_line
+from .recorder import Recorder, assigns_element, check_dtype, current, refuse
 from .refusals import NO_VALUE, REMEDIES, refuse_value
 from .tree import refuse_other_meanings
 
@@ -185,7 +185,7 @@ class TracedArray(NDArrayOperatorsMixin):
         mode, parent = dict(self._move.attrs).get("mode"), self._parent
         always = mode == "flat" or parent.ndim == 1 or only_ones_differ(self.shape, parent.shape)
         if self._move.op == "reshape" and (mode == "ravel" or not always):
-            by_layout(self)  # this view of an argument might be a copy
+            self.recorder.by_layout(self)  # this view of an argument might be a copy
 
     def path(self) -> tuple[Move, ...]:
         """The moves from this array up to its storage."""
@@ -409,7 +409,7 @@ class Flags:
     def __getattr__(self, name: str) -> bool:
         if self._array.strides_in_elements is None or name not in ("c_contiguous", "f_contiguous", "contiguous", "fnc", "forc"):
             raise refuse(f"x.flags.{name}", "the array has no memory while the program is traced", "Ask the result, outside")
-        by_layout(self._array)
+        self._array.recorder.by_layout(self._array)
         return bool(getattr(stand_in(self._array).flags, name))
 
     def __getitem__(self, name: str) -> bool:
@@ -524,18 +524,6 @@ def stand_in(x: TracedArray) -> np.ndarray:
     if x.strides_in_elements is None:
         return np.broadcast_to(np.int8(0), x.shape)
     return np.lib.stride_tricks.as_strided(np.empty(1, np.int8), x.shape, x.strides_in_elements)
-
-
-def by_layout(x: TracedArray, made: TracedArray | None = None) -> Any:
-    """Note that what this line makes of ``x`` depends on how it lies in memory.
-
-    ``made``, which is returned, is then a view or a copy: it only matters if one of both is written
-    to later. Without it, values depend on the layout.
-    """
-    storage, where = x._storage, user_line()[0]
-    result = None if made is None else made._storage
-    x.recorder.by_layout.append((storage, storage.version, result, where))
-    return made
 
 
 def inverse(perm: Sequence[int]) -> tuple[int, ...]:

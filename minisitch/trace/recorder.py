@@ -235,7 +235,7 @@ class Recorder:
         # arguments whose bytes are in the other order than this machine's
         self.swapped: set[int] = set()
         # a storage, its version, and what a line has made of it by the layout of the memory
-        self.by_layout: list[tuple[Any, int, Any, str]] = []
+        self.layouts: list[tuple[Any, int, Any, str]] = []
         self._composite = ""
         self._reads_input: list[bool | None] = []  # None: an array from outside, but no argument
         # values asked for last, so that a chain is not walked again from each link
@@ -366,14 +366,26 @@ class Recorder:
         """
         found: set[int] = set()
         probe = {0: (np.empty(0), 0)}
+        views = Counter(id(array.base) for array, _ in self.captured.values())
         for collect in (False, True):
             if collect:
                 gc.collect()  # functions that call each other
             usual = max([sys.getrefcount(array) for array, _ in probe.values()])
-            found = {key for key, (array, _) in self.captured.items() if sys.getrefcount(array) > usual and key not in self.numbers}
+            found = {key for key, (array, _) in self.captured.items()
+                     if sys.getrefcount(array) > usual + views[key] and key not in self.numbers}
             if found <= self.outside.met.keys():
                 break
         return found
+
+    def by_layout(self, x: Any, made: Any = None) -> Any:
+        """Note that what this line makes of ``x`` depends on how it lies in memory.
+
+        ``made``, which is returned, is then a view or a copy: it only matters if one of both is
+        written to later. Without it, values depend on the layout.
+        """
+        storage, result = x._storage, None if made is None else made._storage
+        self.layouts.append((storage, storage.version, result, user_line()[0]))
+        return made
 
     def refuse_hidden(self, key: int) -> TraceError:
         """The refusal of an array, by its id, that a later call could not find."""

@@ -17,7 +17,6 @@ import numpy as np
 from .array import (
     TracedArray,
     broadcast,
-    by_layout,
     cast,
     common_dtype,
     constant,
@@ -57,7 +56,7 @@ def reshape_view(x: TracedArray, shape: tuple[int, ...]) -> TracedArray:
         try:
             strides = np.reshape(stand_in(x), shape, copy=False).strides
         except ValueError:
-            return by_layout(x, fresh(reshaped(x, shape).node))
+            return x.recorder.by_layout(x, fresh(reshaped(x, shape).node))
     return view(x, "reshape", shape=shape, strides=strides)
 
 
@@ -106,7 +105,7 @@ def _fitting(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
 def _order(order: str, x: TracedArray) -> str:
     """"C" or "F". Refuses an order that depends on an unknown memory layout."""
     if order in ("A", "K") and x.row_major:
-        by_layout(x)
+        x.recorder.by_layout(x)
         return "C"
     if order not in ("C", "F"):
         raise refuse(f"order={order!r}", "the memory layout is not traced", "Write order='C' or order='F'")
@@ -144,7 +143,7 @@ def ravel(a, order="C"):
     contiguous = stand_in(x).flags.c_contiguous
     if contiguous:
         return seen(view(x, "reshape", shape=(x.size,), strides=(1,), mode="ravel"))
-    return by_layout(x, reshaped(x, (x.size,)).copy())
+    return x.recorder.by_layout(x, reshaped(x, (x.size,)).copy())
 
 
 def _numbered(x: TracedArray) -> np.ndarray:

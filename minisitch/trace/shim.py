@@ -32,7 +32,6 @@ from .array import (
     TracedArray,
     answers,
     as_numpy_raises,
-    by_layout,
     cast,
     common_dtype,
     constant,
@@ -168,7 +167,7 @@ def _laid_out(x: TracedArray, strides: tuple[int, ...]) -> Any:
     mine = x.strides_in_elements
     lies = mine is not None and all(a == b for a, b, n in zip(mine, strides, x.shape, strict=True) if n != 1)
     given = x if x.ndim and lies else fresh(x.node, scalar=False)
-    by_layout(x, given)
+    x.recorder.by_layout(x, given)
     return given if given.ndim else np.reshape(given, 1)
 
 
