@@ -8,7 +8,7 @@ from itertools import chain, combinations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from programs import layernorm, softmax
 from stitch_help import CPU, DISTURBED, ROOT, TOY, V100, figure_7, program, traced
@@ -157,14 +157,16 @@ def test_kernels_around_calls_each_need_a_launch():
 
 
 # ---------------------------------------------------------------- nothing beats it
-@settings(max_examples=12)
 @given(graphs(max_nodes=18, max_elements=20_000), DEVICES)
 def test_no_strategy_beats_the_optimum(graph, device):
     graph = simplify(graph)
     assume(small(graph, device, 7) is not None)
-    alone = Prices(graph, device).plan_us(optimum(graph, device))
+    alone, met = Prices(graph, device).plan_us(optimum(graph, device)), []
     for name in STRATEGIES:
         plan = fuse(graph, name, device)
+        if (plan.graph, plan.patterns) in met:  # several strategies plan a small program the same way
+            continue
+        met.append((plan.graph, plan.patterns))
         known = optimum(graph, device, [plan])
         if plan.pipelines:  # in no space of kernels, so left out
             assert Prices(graph, device).plan_us(known) == alone

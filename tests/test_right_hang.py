@@ -147,7 +147,7 @@ def cut_everywhere(patch):
 def test_cut_programs_give_the_same_bits(strategy, monkeypatch):
     monkeypatch.setenv("MINISITCH_PLANS", "0")
     cut = 0
-    for seed in range(6):
+    for seed in range(10):
         graph = simplify(random_graph(np.random.default_rng(seed), max_nodes=24))
         inputs = random_inputs(graph, np.random.default_rng(seed), special=True)
         target, device = ("step", TOY) if seed % 5 == 0 else ("python", CPU)
@@ -164,7 +164,7 @@ def test_cut_programs_give_the_same_bits(strategy, monkeypatch):
                 assert np.array_equal(a, b, equal_nan=a.dtype.kind == "f"), (seed, str(graph))
             else:
                 np.testing.assert_allclose(np.asarray(a, float), np.asarray(b, float), rtol=1e-2, atol=1e-2, equal_nan=True)
-    assert cut > 2, "most are cut"
+    assert cut > 4, "most are cut"
 
 
 # ---------------------------------------------------------------- planning
