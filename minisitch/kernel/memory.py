@@ -88,8 +88,8 @@ class Layout:
             m = self.maps[loop.segment]
             for s in loop.sub_roots:
                 if s.role == "carry" and parts[s.node] != m.blocks * m.rows_per_block:
-                    raise KernelError(f"%{s.node} {self.graph[s.node].op}: {parts[s.node]} partial rows were planned, and blocks "
-                                      f"of {self.block} threads make {m.blocks * m.rows_per_block}")
+                    raise KernelError(f"%{s.node} {self.graph[s.node].op}: {parts[s.node]} partial rows were planned, "
+                                      f"and blocks of {self.block} threads make {m.blocks * m.rows_per_block}")
 
     # ------------------------------------------------------------ buffers
     def _make_buffers(self) -> None:
@@ -97,41 +97,44 @@ class Layout:
         for k, value in enumerate(graph.inputs):
             t = graph[value].type
             length = dict(graph[value].attrs).get("length")  # only a window of it is read
-            self.add(Buffer(f"x{k}", t.dtype, length or t.size, "input", value, window=length is not None))
+            is_window = length is not None
+            self.buffers[f"x{k}"] = Buffer(f"x{k}", t.dtype, length or t.size, "input", value, window=is_window)
         self.input_names = {value: f"x{k}" for k, value in enumerate(graph.inputs)}
         for k, value in enumerate(graph.outputs):
             t = graph[value].type
-            self.add(Buffer(f"y{k}", t.dtype, t.size, "output", value))
+            self.buffers[f"y{k}"] = Buffer(f"y{k}", t.dtype, t.size, "output", value)
             self.memory.setdefault(value, f"y{k}")
         for s in self.plan.sub_roots:
             if s.role in ("partial", "carry"):
                 self._partial_buffer(s)
         far = {r.value for r in self.plan.reads if r.distance == "grid"}
         for value in self.final:
-            t = graph[value].type
             if value in far and value not in self.memory:
-                self.memory[value] = f"t{value}"
-                self.add(Buffer(f"t{value}", compute_dtype(t.dtype), t.size, "scratch", value, why="read by other blocks"))
+                self.memory[value] = self._scratch(value, "read by other blocks")
         near = {r.value for r in self.plan.reads if r.distance in ("thread", "block")}
         for value in self.final:
             if value in near:
                 self.places[value] = self._place(self.final[value])
 
-    def add(self, buffer: Buffer) -> None:
-        """A buffer with bytes of its own."""
-        self.buffers[buffer.name] = buffer
+    def _own(self, name: str, size: int, scope: str, node: int, why: str, role: str = "") -> str:
+        """A buffer of the kernel's own, in the dtype of the arithmetic. Returns its name."""
+        dtype = compute_dtype(self.graph[node].type.dtype)
+        self.buffers[name] = Buffer(name, dtype, size, scope, node, why=why, role=role)
+        return name
+
+    def _scratch(self, node: int, why: str) -> str:
+        """Global memory for a whole value."""
+        return self._own(f"t{node}", self.graph[node].type.size, "scratch", node, why)
 
     def _partial_buffer(self, s: SubRoot) -> None:
-        dtype, m = compute_dtype(self.graph[s.node].type.dtype), self.maps[s.segment]
+        m = self.maps[s.segment]
         if s.role == "carry":
-            size = m.rows_per_block * s.cols
-            self.add(Buffer(f"a{s.node}", dtype, size, "shared", s.node, why="one sum a column", role="carry"))
+            self._own(f"a{s.node}", m.rows_per_block * s.cols, "shared", s.node, "one sum a column", "carry")
         size = math.prod(partial_results(s, m).values())
-        self.add(Buffer(f"p{s.node}", dtype, size, "scratch", s.node, why="partial results", role="partial"))
+        self._own(f"p{s.node}", size, "scratch", s.node, "partial results", "partial")
 
     def _place(self, s: SubRoot) -> str:
         """Where the readers of the same block find the value (hierarchical data management)."""
-        dtype = compute_dtype(self.graph[s.node].type.dtype)
         m = self.maps[s.segment]
         if s.along == "row" or (s.role == "map" and s.cols == 1 and self.one_thread_a_row(s.segment)):
             return ""
@@ -140,23 +143,18 @@ class Layout:
         if s.role == "map" and s.node in self.memory and not replicated and not self.plan.composition.shares(s.node):
             return self.memory[s.node]
         if s.node in self.plan.demoted and not replicated:
-            name = f"t{s.node}"
-            size = self.graph[s.node].type.size
-            self.add(Buffer(name, dtype, size, "scratch", s.node, why="demoted: shared memory is full"))
-            self.memory[s.node] = name
+            self.memory[s.node] = self._scratch(s.node, "demoted: shared memory is full")
             why = f"demoted to global scratch: {self.device.shared_per_block} B a block"
             self.decisions.append(Decision((s.node,), "place", "shared-memory", why))
-            return name
-        width = min(s.cols, m.chunk) if m.splits > 1 else s.cols
-        name = f"k{s.node}"
-        size = m.rows_per_block * width
-        self.add(Buffer(name, dtype, size, "shared", s.node, why="read again by the same block", role="kept"))
-        return name
+            return self.memory[s.node]
+        size = m.rows_per_block * (min(s.cols, m.chunk) if m.splits > 1 else s.cols)
+        return self._own(f"k{s.node}", size, "shared", s.node, "read again by the same block", "kept")
 
     def stored_in(self, node: int) -> list[str]:
         """The global buffers that a value is stored to."""
+        first = [self.memory[node]] if node in self.memory else []
         outputs = [f"y{k}" for k, o in enumerate(self.graph.outputs) if o == node]
-        return list(dict.fromkeys([*([self.memory[node]] if node in self.memory else []), *outputs]))
+        return list(dict.fromkeys([*first, *outputs]))
 
     def locations(self, s: SubRoot) -> tuple[Location, ...]:
         """Where a sub-root's value lives."""
@@ -194,8 +192,8 @@ class Layout:
             name = f"w{(self.turn + taking_turns) % 2}{slot}_{SHORT[dtype]}{place}"
             self.exchange_buffers[loop.order, s.node] = name
             if name not in self.buffers:
-                size = max(1, self.block // WARP)
-                self.add(Buffer(name, dtype, size, "shared", s.node, why="one partial result a warp", role="exchange"))
+                warps = max(1, self.block // WARP)
+                self._own(name, warps, "shared", s.node, "one partial result a warp", "exchange")
         count = -(-len(folds) // EXCHANGED_AT_ONCE)
         self.turn += count
         return count

@@ -131,7 +131,8 @@ class Statements:
         """
         name, guard = self.names.fresh(key[0]), self._guard(key)
         inside = variables_of(condition.index for condition in guard)
-        hoisted = self._once(variables) and not self._once(variables | inside)  # out of the loop that its guard depends on
+        # out of the loop that its guard depends on
+        hoisted = self._once(variables) and not self._once(variables | inside)
         unguarded = hoisted or self.loop.pulled.guards[key] is None
         if unguarded:
             guard = () if in_bounds is None or in_bounds.verdict else (in_bounds,)
@@ -152,8 +153,8 @@ class Statements:
             return self._choose(node, [r for r in reads if r is not None], variables)
         name = self.names.fresh(node.id)
         args = tuple(self.name[r.key] for r in reads)
-        operand = self.graph[node.args[-1]].type.dtype
-        self._emit(Compute(name, node.op, args, node.type.dtype, operand, node.id, is_heavy(self.graph, node)), variables)
+        operand, heavy = self.graph[node.args[-1]].type.dtype, is_heavy(self.graph, node)
+        self._emit(Compute(name, node.op, args, node.type.dtype, operand, node.id, heavy), variables)
         return name
 
     def _choose(self, node: Node, reads: Sequence[Read], variables: frozenset[str]) -> str:
@@ -161,7 +162,7 @@ class Statements:
         if node.op == "gather":
             reads = reads[:1]
         if not reads:  # a concatenation of nothing, in a loop of no turns
-            return self.names.constant(node.type.dtype, False if node.type.dtype == "bool" else 0)
+            return self.names.constant(node.type.dtype, 0)
         first, *others = reads if node.op == "update" else reversed(reads)
         result = self.name[first.key]
         for read in others:
@@ -186,7 +187,8 @@ class Statements:
         """Stores of a value: to global memory, and to the row where its block keeps it."""
         self.names.crossing[s.node] = value
         offset = linear(s.result_at, self.graph[s.node].type.shape)
-        found = [Store(buffer, offset, value, self._replicated(), s.node) for buffer in self.layout.stored_in(s.node)]
+        guard, buffers = self._replicated(), self.layout.stored_in(s.node)
+        found = [Store(buffer, offset, value, guard, s.node) for buffer in buffers]
         row, column = self.layout.buffers.get(f"k{s.node}"), column_of(s, s.result_at)
         if row and column is not None:
             found.append(Store(row.name, self._row_offset(s, column), value, (), s.node))

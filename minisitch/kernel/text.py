@@ -48,14 +48,6 @@ class KernelSource:
     launches: tuple[Launch, ...]
     exact: bool = True  # whether each value is NumPy's to the last bit; the compilers keep to it
 
-    @property
-    def grid(self) -> int:
-        return self.kernel.grid
-
-    @property
-    def block(self) -> int:
-        return self.kernel.block
-
     def __str__(self) -> str:
         return self.text
 

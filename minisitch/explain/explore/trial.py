@@ -110,8 +110,8 @@ class KernelTrial:
     def _launch(self, text: str, arrays: dict[str, np.ndarray], reel: Reel, seed: int) -> simt.Traffic:
         inputs, outputs = ([b.name for b in self.source.kernel.parameters if b.scope == scope]
                            for scope in ("input", "output"))
-        return simt.step(text, arrays, self.source.grid, self.source.block, seed,
-                         wave=self.source.grid, inputs=inputs, outputs=outputs,
+        return simt.step(text, arrays, self.source.kernel.grid, self.source.kernel.block, seed,
+                         wave=self.source.kernel.grid, inputs=inputs, outputs=outputs,
                          rounds=ROUNDS + 20 * self.cells, record=reel)
 
     def _fresh(self) -> dict[str, np.ndarray]:
