@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..fuse import is_heavy
 from ..graph import Node
 from ..ops import compute_dtype
-from ..stitch.index import Guard, Index, Within, linear, variable, variables_of
+from ..stitch.index import Guard, Index, Position, Within, linear, variable, variables_of
 from ..stitch.mapping import WARP
 from ..stitch.plan import LoopPlan, distance
 from ..stitch.pull import Key, Read
@@ -61,8 +61,8 @@ class Statements:
         self.moving = {"col", "ser"}
 
     # -- where a statement goes
-    def _once(self, names: Iterable[str]) -> bool:
-        """True if it can run once a row: what it depends on does not change along the loop.
+    def _once(self, indices: Iterable[Index]) -> bool:
+        """True if what depends on these indices can run once a row: they do not change along the loop.
 
         False in a loop of no turns, because there is nothing to read. False in a loop of one column
         that several threads share: only the thread of the column may read what it wrote.
@@ -70,41 +70,40 @@ class Statements:
         cols, serial = self.loop.cols, self.loop.serial
         if cols * serial == 0 or (cols == 1 and not self.layout.one_thread_a_row(self.loop.segment)):
             return False
-        return cols * serial == 1 or not self.moving.intersection(names)
+        return cols * serial == 1 or not self.moving.intersection(variables_of(indices))
 
-    def _emit(self, stmt: Scalar, variables: Iterable[str]) -> None:
-        (self.before if self._once(variables) else self.body).append(stmt)
+    def _emit(self, stmt: Scalar, position: Position) -> None:
+        """Add a statement that makes the element at a position."""
+        (self.before if self._once(position) else self.body).append(stmt)
 
     # -- pulling
     def evaluate(self) -> None:
         pulled = self.loop.pulled
         clamped: set[str] = set()
         for key in pulled.order:
-            variables = variables_of(key[1])
-            guarding = variables_of(condition.index for condition in self._guard(key))
-            for name in sorted((variables | guarding) & pulled.indices.keys() - clamped):
+            asked = variables_of((*key[1], *(condition.index for condition in self._guard(key))))
+            for name in sorted(asked & pulled.indices.keys() - clamped):
                 source, size = pulled.indices[name]
-                behind = variables_of(source[1])
-                self._emit(Clamp(name, self.name[source], size, source[0]), behind)
+                self._emit(Clamp(name, self.name[source], size, source[0]), source[1])
                 clamped.add(name)
-                if not self._once(behind):
+                if not self._once(source[1]):
                     self.moving.add(name)
             reads = pulled.reads[key]
-            self.name[key] = self._leaf(key, variables) if reads is None else self._value(key, reads, variables)
+            self.name[key] = self._leaf(key) if reads is None else self._value(key, reads)
 
     def _guard(self, key: Key) -> Guard:
         """The guard under which a pair is needed. Empty if there are several (see ``_load``)."""
         return self.loop.pulled.guards[key] or ()
 
-    def _leaf(self, key: Key, variables: frozenset[str]) -> str:
+    def _leaf(self, key: Key) -> str:
         value, position = key
         layout, offset = self.layout, linear(position, self.graph[value].type.shape)
         if value not in layout.final:
-            return self._load(key, layout.input_names[value], offset, None, variables)
+            return self._load(key, layout.input_names[value], offset, None)
         producer, buffer = layout.final[value], layout.places.get(value)
         if buffer is None or distance(self.loop.sub_roots[0], producer, position) == "grid":
             whole = Within(offset, 0, self.graph[value].type.size)
-            return self._load(key, layout.memory[value], offset, whole, variables)
+            return self._load(key, layout.memory[value], offset, whole)
         if not buffer:
             return self.names.crossing[value]
         column = column_of(producer, position)
@@ -112,7 +111,7 @@ class Statements:
         if layout.buffers[buffer].scope == "shared":
             offset = self._row_offset(producer, column)
         row = Within(column, 0, producer.cols)  # other rows may not be there yet
-        return self._load(key, buffer, offset, row, variables)
+        return self._load(key, buffer, offset, row)
 
     def _row_offset(self, s: SubRoot, column: Index) -> Index:
         """Offset in a row buffer of shared memory: this row's slot, then the column in the chunk."""
@@ -121,7 +120,7 @@ class Statements:
             column += variable("start", s.cols) * -1
         return variable("lane_row", self.m.rows_per_block) * width + column
 
-    def _load(self, key: Key, buffer: str, offset: Index, in_bounds: Within | None, variables: frozenset[str]) -> str:
+    def _load(self, key: Key, buffer: str, offset: Index, in_bounds: Within | None) -> str:
         """Load an element, under a guard if it has to be.
 
         If the element is needed under one guard, the load has that guard. It cannot have it if
@@ -129,35 +128,33 @@ class Statements:
         value of this kernel is loaded only ``in_bounds``. An argument (None) is loaded at a
         clamped index: all of its elements are there, and the wrong one is not used.
         """
-        name, guard = self.names.fresh(key[0]), self._guard(key)
-        inside = variables_of(condition.index for condition in guard)
+        (value, position), guard = key, self._guard(key)
         # out of the loop that its guard depends on
-        hoisted = self._once(variables) and not self._once(variables | inside)
+        hoisted = self._once(position) and not self._once((*position, *(condition.index for condition in guard)))
         unguarded = hoisted or self.loop.pulled.guards[key] is None
         if unguarded:
             guard = () if in_bounds is None or in_bounds.verdict else (in_bounds,)
         clamp = unguarded and in_bounds is None
-        dtype = self.layout.buffers[buffer].dtype
-        self._emit(Load(name, buffer, offset, guard, clamp, dtype, key[0]), variables)
+        name, dtype = self.names.fresh(value), self.layout.buffers[buffer].dtype
+        self._emit(Load(name, buffer, offset, guard, clamp, dtype, value), position)
         return name
 
-    def _value(self, key: Key, reads: Sequence, variables: frozenset[str]) -> str:
-        node = self.graph[key[0]]
+    def _value(self, key: Key, reads: Sequence) -> str:
+        node, position = self.graph[key[0]], key[1]
         if node.op == "constant":
             return self.names.constant(node.type.dtype, node.attr("value"))
-        if node.op == "iota":
-            name = self.names.fresh(node.id)
-            self._emit(FromIndex(name, key[1][node.attr("axis")], node.type.dtype, node.id), variables)
-            return name
         if node.kind == "move":
-            return self._choose(node, [r for r in reads if r is not None], variables)
-        name = self.names.fresh(node.id)
+            return self._choose(node, [r for r in reads if r is not None], position)
+        name, dtype = self.names.fresh(node.id), node.type.dtype
+        if node.op == "iota":
+            self._emit(FromIndex(name, position[node.attr("axis")], dtype, node.id), position)
+            return name
         args = tuple(self.name[r.key] for r in reads)
         operand, heavy = self.graph[node.args[-1]].type.dtype, is_heavy(self.graph, node)
-        self._emit(Compute(name, node.op, args, node.type.dtype, operand, node.id, heavy), variables)
+        self._emit(Compute(name, node.op, args, dtype, operand, node.id, heavy), position)
         return name
 
-    def _choose(self, node: Node, reads: Sequence[Read], variables: frozenset[str]) -> str:
+    def _choose(self, node: Node, reads: Sequence[Read], position: Position) -> str:
         """The name of a move's operand. With several operands: a choice between them."""
         if node.op == "gather":
             reads = reads[:1]
@@ -169,7 +166,7 @@ class Statements:
             value, other = self.name[read.key], result
             result = self.names.fresh(node.id) if read.guard else value
             if read.guard:
-                self._emit(Choose(result, read.guard, value, other, node.type.dtype, node.id), variables)
+                self._emit(Choose(result, read.guard, value, other, node.type.dtype, node.id), position)
         return result
 
     # -- sub-roots
@@ -196,23 +193,22 @@ class Statements:
 
     def fold(self, s: SubRoot) -> tuple[Fold, Stores]:
         """The reduction of a sub-root, and the stores of its result."""
-        value, result = self.name[root(self.graph, s)], f"r{s.node}"
+        fold = self._fold(s, self.name[root(self.graph, s)])
         if s.role not in ("partial", "carry"):
-            return self._fold(s, result, value), self._stores(s, result)
+            return fold, self._stores(s, fold.result)
         parts = _cell(partial_results(s, self.m))
-        return self._fold(s, result, value), (Store(f"p{s.node}", parts, result, (), s.node),)
+        return fold, (Store(f"p{s.node}", parts, fold.result, (), s.node),)
 
     def combine(self, s: SubRoot) -> tuple[Fold, Stores]:
         """Fold the partial results; the loop reads them from scratch."""
-        name, result, buffer = self.names.fresh(s.node), f"r{s.node}", f"p{s.node}"
+        fold, parts = self._fold(s, self.names.fresh(s.node)), self.layout.buffers[f"p{s.node}"]
         variables = ("row", "col") if s.along == "row" else ("row", "ser", "col")
-        parts = _cell(dict(zip(variables, s.domain, strict=True)))
-        dtype = self.layout.buffers[buffer].dtype
-        self.body.append(Load(name, buffer, parts, (), False, dtype, s.node))
-        return self._fold(s, result, name), self._stores(s, result)
+        cell = _cell(dict(zip(variables, s.domain, strict=True)))
+        self.body.append(Load(fold.value, parts.name, cell, (), False, parts.dtype, s.node))
+        return fold, self._stores(s, fold.result)
 
-    def _fold(self, s: SubRoot, result: str, value: str) -> Fold:
-        node, m = self.graph[s.node], self.m
+    def _fold(self, s: SubRoot, value: str) -> Fold:
+        node, m, result = self.graph[s.node], self.m, f"r{s.node}"
         dtype = compute_dtype(node.type.dtype) if s.role in ("partial", "carry") else node.type.dtype
         found = Fold(result, node.op, dtype, value, s.along, s.node)
         if s.role == "carry":
@@ -220,8 +216,8 @@ class Statements:
             return replace(found, buffer=f"a{s.node}", cell=cell)
         lanes = {"row": min(m.threads_per_row, WARP), "warp": WARP}.get(s.along, 1)
         exchange = self.layout.exchange_buffers.get((self.loop.order, s.node), "")
-        is_long = self._additions(s) > (LONG_SUM_OF_A_CORE if self.layout.device.kind == "cpu" else LONG_SUM)
-        lost = f"{result}_lost" if found.rounds and is_long else ""
+        most = LONG_SUM_OF_A_CORE if self.layout.device.kind == "cpu" else LONG_SUM
+        lost = f"{result}_lost" if found.rounds and self._additions(s) > most else ""
         return replace(found, lanes=lanes, exchange=exchange, lost=lost)
 
     def _additions(self, s: SubRoot) -> int:

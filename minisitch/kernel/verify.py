@@ -25,12 +25,15 @@ def verify_kernel(kernel: ir.Kernel) -> ir.Kernel:
     than the device has, or if a kernel with a grid barrier has more blocks than one wave holds.
     """
     verify_values(kernel)
-    wave = kernel.device.wave(kernel.block, kernel.shared_bytes, kernel.registers)
-    if kernel.grid_barriers and kernel.device.kind == "gpu" and kernel.grid > wave:
+    device, shared = kernel.device, kernel.shared_bytes
+    if device.kind == "cpu":
+        return kernel
+    wave = device.wave(kernel.block, shared, kernel.registers)
+    if kernel.grid_barriers and kernel.grid > wave:
         raise KernelError(f"{kernel.name} has a grid barrier and {kernel.grid} blocks; one wave holds {wave}")
-    if kernel.device.kind == "gpu" and kernel.shared_bytes > kernel.device.shared_per_block:
-        raise KernelError(f"{kernel.name} wants {kernel.shared_bytes} B of shared memory a block; "
-                          f"{kernel.device.name} has {kernel.device.shared_per_block}")
+    if shared > device.shared_per_block:
+        raise KernelError(f"{kernel.name} wants {shared} B of shared memory a block; "
+                          f"{device.name} has {device.shared_per_block}")
     return kernel
 
 
@@ -48,20 +51,22 @@ def verify_values(kernel: ir.Kernel) -> ir.Kernel:
     - A block's threads are not those of its rows.
     - The columns of a wide access do not lie side by side from a multiple of their number on.
     """
-    written = _Written(kernel)
+    written, gpu = _Written(kernel), kernel.device.kind == "gpu"
     for s, segment in enumerate(kernel.segments):
         rows, each = segment.thread_map.rows_per_block, segment.threads(kernel.block)
         if segment.kind == "row" and rows * each != kernel.block:
             raise KernelError(f"{kernel.name}, segment {s}: {rows} rows of {each} threads "
                               f"are not the {kernel.block} threads of a block")
-        most = min(kernel.grid, segment.thread_map.blocks) if segment.carries else kernel.grid  # blocks that have a task
-        written.segment, written.reach = s, min(most, segment.tasks) if kernel.device.kind == "gpu" else 1
-        for _ in range(2 if kernel.device.kind == "gpu" and segment.tasks > most else 1):  # a second task, too
+        # the blocks that have a task
+        most = min(kernel.grid, segment.thread_map.blocks) if segment.carries else kernel.grid
+        written.segment, written.reach = s, min(most, segment.tasks) if gpu else 1
+        for _ in range(2 if gpu and segment.tasks > most else 1):  # a second task, too
             _verify_task(kernel, segment, written, f"{kernel.name}, segment {s}")
         if segment.barrier == "grid":
             written.meet("grid")
     for b in [b for b in kernel.parameters if b.scope == "output"]:
-        if (cells := footprint(chain.from_iterable(_stored(s, b.name) for s in kernel.segments), b.size)) < b.size:
+        cells = footprint(chain.from_iterable(_stored(s, b.name) for s in kernel.segments), b.size)
+        if cells < b.size:
             raise KernelError(f"{kernel.name} writes {cells} of the {b.size} cells of its output {b.name} (%{b.node})")
     return kernel
 
@@ -81,11 +86,15 @@ def _stored(segment: ir.Segment, buffer: str) -> list[Index]:
         if name != buffer:
             continue
         ranges = pieces.setdefault(index, {"row": {(0, segment.rows)}})
-        wide = "col" not in (loop.var for loop in loops)  # the threads' loop names the first of the columns it takes
         for loop in loops:
-            ranges.setdefault("col" if wide and loop.kind == "threads" else loop.var, set()).add((loop.first, loop.last))
-    turns = {index: {var: _turns(found) for var, found in ranges.items()} for index, ranges in pieces.items()}
-    return [_within_turns(index, taken) for index, taken in turns.items() if all(taken.values())]
+            var = "col" if loop.var == ir.FIRST else loop.var
+            ranges.setdefault(var, set()).add((loop.first, loop.last))
+    found = []
+    for index, ranges in pieces.items():
+        turns = {var: _turns(each) for var, each in ranges.items()}
+        if all(turns.values()):
+            found.append(_within_turns(index, turns))
+    return found
 
 
 def _turns(pieces: Collection[tuple[int, int]]) -> int:
