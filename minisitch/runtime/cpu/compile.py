@@ -53,8 +53,8 @@ import numpy as np
 from ...errors.progress import now
 from ...errors.undisturbed import undisturbed
 from .. import store
-from . import atomics, object_code
 from . import math as cpu_math
+from . import object_code
 from .object_code import Code, Image
 from .parts import in_parts
 from .primitives import intrinsics
@@ -439,6 +439,8 @@ def _start(dtypes: tuple[str, ...]) -> Callable[..., None]:
     """
     import numba
 
+    from .atomics import addresses, call, job, load
+
     words, arrays = [numba.int64] * 7, [numba.from_dtype(np.dtype(d))[::1] for d in dtypes]
     signature = numba.void(*words, *arrays)
     text = _start_text(", ".join(f"array{k}" for k in range(len(dtypes))))
@@ -448,7 +450,8 @@ def _start(dtypes: tuple[str, ...]) -> Callable[..., None]:
     with lock:
         if path.is_absolute() and not path.exists():
             store.replace(path, text.encode())
-        known: dict[str, Any] = {"__name__": "minisitch.runtime.cpu.compile", **atomics.intrinsics()}
+        known: dict[str, Any] = {"__name__": "minisitch.runtime.cpu.compile", "addresses": addresses, "call": call, "job": job,
+                                 "load": load}
         exec(compile(text, path, "exec"), known)
         compiled = functools.partial(numba.njit, signature, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
         _forget_unsigned(path)

@@ -42,7 +42,6 @@ from typing import Any
 import numpy as np
 
 from ...errors.undisturbed import undisturbed
-from .atomics import intrinsics
 from .compile import RUN, compile_c_functions
 from .object_code import Code
 
@@ -181,7 +180,9 @@ def _compile_spread(arrays: int) -> Any:
     import numba
 
     given = ", ".join(["first", "last", *(f"load(job, {ARRAYS + k})" for k in range(arrays))])
-    known: dict[str, Any] = {"__name__": __name__, **intrinsics()}
+    from .atomics import call, load
+
+    known: dict[str, Any] = {"__name__": __name__, "call": call, "load": load}
     exec(f"def spread(job, first, last):\n    return call(load(job, {KERNEL}), ({given}))", known)
     return numba.cfunc(numba.int64(numba.int64, numba.int64, numba.int64))(known["spread"])
 
@@ -190,8 +191,8 @@ def _compile() -> list[Any]:
     """Two C functions: callers call ``run``, the pool's threads call ``look``."""
     import numba
 
-    names = "load", "store", "add", "replace", "call", "now", "yield_core", "nap"
-    load, store, add, replace, call, now, yield_core, nap = (intrinsics()[name] for name in names)
+    from .atomics import add, call, load, nap, now, replace, store, yield_core
+
     word = numba.int64
 
     @numba.njit(error_model="numpy")
