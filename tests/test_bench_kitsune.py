@@ -94,7 +94,7 @@ def test_counted_bytes_of_pipelines_are_the_steppers(name, payload):
         types = [body.graph[i].type for i in body.graph.inputs]
         seen = [values[v].ravel()[first:first + t.size].reshape(t.shape)
                 for v, first, t in zip(body.inputs, body.offsets, types, strict=True)]
-        source = emit_pipeline(body.graph, pattern.composition, device, threads=32, tile=TINY)
+        source = emit_pipeline(body.graph, pattern.composition, device, tile=TINY)
         found = launch(body.graph, source, inputs=seen)
         assert found.bytes_read + found.bytes_written == kitsune.pattern_bytes(graph, pattern, device)
 

@@ -93,7 +93,7 @@ def designed(name, blocks=2, payload=240, dtype=np.float32):
 
 def emitted(name, **options):
     graph, pipeline = designed(name, **options)
-    return graph, emit_pipeline(graph, pipeline, WIDE, threads=32, tile=TINY)
+    return graph, emit_pipeline(graph, pipeline, WIDE, tile=TINY)
 
 
 def launch(graph, source, seed=0, text="", inputs=None, results=None):
@@ -167,7 +167,7 @@ def with_tree(name, *blocks):
 def test_a_tree_adds_up_the_same_under_every_seed():
     """Two folds, twelve parts of each, for three blocks, for two, for one: the order does not depend on who comes first."""
     graph, pipeline = with_tree("gradient", 3, 2)
-    source, results = emit_pipeline(graph, pipeline, WIDE, threads=32, tile=TINY), []
+    source, results = emit_pipeline(graph, pipeline, WIDE, tile=TINY), []
     for seed in range(3):
         launch(graph, source, seed, results=results)
     assert pipeline.taken[-3:] == [12, 3, 2] and results[0] == results[1] == results[2]
@@ -175,7 +175,7 @@ def test_a_tree_adds_up_the_same_under_every_seed():
 
 def test_each_line_of_a_trees_protocol_is_needed():
     graph, pipeline = with_tree("hidden", 2)
-    source = emit_pipeline(graph, pipeline, WIDE, threads=32, tile=TINY)
+    source = emit_pipeline(graph, pipeline, WIDE, tile=TINY)
     launch(graph, source)
     start = source.text.index("combine_3: simt combine")
     found = [[span for span in spans if span[0] > start] for spans in protocol(source.text)]
@@ -208,7 +208,7 @@ def test_what_is_designed_is_what_is_written(rows, sizes):
 def test_a_last_tile_of_fewer_units(name):
     graph, pipeline = designed(name)
     assert pipeline.units == 12
-    source = emit_pipeline(graph, replace(pipeline, tile=5), DEVICE, threads=32, tile=TINY)
+    source = emit_pipeline(graph, replace(pipeline, tile=5), DEVICE, tile=TINY)
     assert source.pipeline.tiles == 3 and "else:  " in source.text and "2 of 5 units are left" in source.text
     traffic = launch(graph, source)
     assert traffic.bytes_read == sum(graph[i].type.nbytes for i in graph.inputs)
@@ -269,7 +269,7 @@ def test_what_kitsune_designs_can_be_written_and_stepped(seed):
         types = [body.graph[i].type for i in body.graph.inputs]
         seen = [values[v].ravel()[first:first + t.size].reshape(t.shape)
                 for v, first, t in zip(body.inputs, body.offsets, types, strict=True)]
-        source = emit_pipeline(body.graph, pattern.composition, ROOMY, threads=32, tile=TINY)
+        source = emit_pipeline(body.graph, pattern.composition, ROOMY, tile=TINY)
         launch(body.graph, source, seed, inputs=seen)
 
 
@@ -321,23 +321,21 @@ def test_rows_beside_products_leave_room_for_them():
 
 def test_refusals():
     graph, pipeline = designed("mlp")
-    with pytest.raises(KernelError, match="blocks have 64 threads, but a product's tile is for 32: make the two equal"):
-        emit_pipeline(graph, pipeline, DEVICE, threads=64, tile=TINY)
     with pytest.raises(KernelError, match="blocks of 96 threads: .*need a power of two"):
-        emit_pipeline(graph, pipeline, DEVICE, threads=96, tile=Tile(48, 32, 16, 4, 4))
+        emit_pipeline(graph, pipeline, DEVICE, tile=Tile(48, 32, 16, 4, 4))
     crowd = replace(pipeline, stages=tuple(replace(s, blocks=9) for s in pipeline.stages))
     for refuses, device, message in (
             (crowd, replace(DEVICE, sms=2), r"%3 matmul \(test_cuda_pipeline.py:\d+\) on have 27 blocks of 32 threads, but toy holds 4 at once: give"),
             (pipeline, replace(DEVICE, shared_per_block=64), r"\(test_cuda_pipeline.py:\d+\) on needs \d+ B of shared memory a block, but toy has 64:")):
         with pytest.raises(KernelError, match=message + ".*astitch"):
-            emit_pipeline(graph, refuses, device, threads=32, tile=TINY)
+            emit_pipeline(graph, refuses, device, tile=TINY)
     graph, pipeline = designed("gradient")
     twice = replace(pipeline, stages=tuple(replace(s, blocks=2) for s in pipeline.stages))
     with pytest.raises(KernelError, match=r"stage 4 final_4 of %\d+ matmul \(.*:\d+\) is final and has 2 blocks: give it one"):
-        emit_pipeline(graph, twice, DEVICE, threads=32, tile=TINY)
+        emit_pipeline(graph, twice, DEVICE, tile=TINY)
     graph, pipeline = with_tree("hidden", 9)
     with pytest.raises(KernelError, match="has 9 blocks for 8 parts: give it 8 at most"):
-        emit_pipeline(graph, pipeline, WIDE, threads=32, tile=TINY)
+        emit_pipeline(graph, pipeline, WIDE, tile=TINY)
 
 
 # ---------------------------------------------------------------- the three-stage MLP of the paper's size
@@ -352,7 +350,7 @@ def wide_mlp():
     graph, pipeline = designed("wide", payload=4096)
     assert [s.kind for s in pipeline.stages] == ["tensor", "simt", "tensor"] and pipeline.tiles == 3
     assert [(q.depth, q.tile_bytes) for q in pipeline.queues] == [(2, 4096)] * 2
-    return graph, emit_pipeline(graph, pipeline, DEVICE, threads=16, tile=ROW)
+    return graph, emit_pipeline(graph, pipeline, DEVICE, tile=ROW)
 
 
 def check_wide(graph, source, seed):

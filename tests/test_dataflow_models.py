@@ -110,10 +110,9 @@ def test_balance_is_brute_force(pipeline, sms, bandwidth):
 
 
 @pytest.mark.paper(67)
-def test_balance_of_an_mlp(golden):
+def test_balance_of_an_mlp():
     found = balance(*MLP[:1], A100, MLP[1])
     assert dict(found.blocks) == {"up": 54, "gelu": 108, "down": 54} and found.bounds[0].name == "up"
-    golden("balance_mlp", str(found))
 
 
 def test_what_binds_is_named():
@@ -122,7 +121,7 @@ def test_what_binds_is_named():
     assert balance(loads, replace(A100, l2_bandwidth=1e11), channels).bounds[0].name == "L2"
     slow = [replace(loads[0], us=9.0, parallel=5), *loads[1:]]
     first = balance(slow, replace(A100, bandwidth=1e15, l2_bandwidth=1e15), channels).bounds[0]
-    assert first.name == "up" and "5 blocks are all it can use" in first.why
+    assert first.name == "up"
 
 
 def test_queues_that_l2_cannot_hold_go_through_dram():
@@ -455,7 +454,7 @@ def test_three_executions_print(golden):
 
 def test_the_timeline_shows_every_tile_queue_and_unit():
     for run in executions(*MLP, A100):
-        svg = ET.fromstring(timeline(run, until=1000.0))
+        svg = ET.fromstring(timeline(run))
         titles = [e.text or "" for e in svg.iter() if e.tag.endswith("title")]
         for load in run.loads:
             assert any(t.startswith(f"{load.name} ({load.kind}), tile") for t in titles)

@@ -132,16 +132,6 @@ def test_too_many_arguments_end_a_subgraph():
     assert {d.rule for d in found[0].decisions} == {"mlp", "argument-limit"}
 
 
-def test_a_selection_prints(golden):
-    def forward(x, table, indices, w, u, v, s, t):
-        h = np.tanh(x @ w)
-        h = np.concatenate([h, table[indices]], axis=1)
-        h = h + relu(h @ u) @ v
-        return layernorm(h, s, t)
-    graph = simplify(traced(forward, (4, 8), (50, 8), np.arange(4), (8, 8), (16, 32), (32, 16), (16,), (16,)))
-    golden("select_subgraphs", f"{select(graph)}")
-
-
 # ---------------------------------------------------------------- any graph, any library
 REACHES_TOO_FAR = (OperatorPattern("everything", "(?:element-wise|join|reduction|product|sibling|attend|excluded)+", "a mutant"),)
 

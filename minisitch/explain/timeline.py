@@ -12,6 +12,7 @@ from html import escape
 
 import numpy as np
 
+from ..fuse import count
 from ..strategies.kitsune.models.simulate import Firing, Moment, Simulation
 from .svg import LINE_HEIGHT, MARGIN, PALETTE, Picture, rectangle, svg, text, wide
 
@@ -33,17 +34,13 @@ class _Axis:
 
 
 # ---------------------------------------------------------------- the picture
-def timeline(run: Simulation, until: float = 0.0, width: float = 900.0) -> Picture:
-    """A row of tiles for each stage; below, how full each queue is and what each unit does.
-
-    ``until`` is the last microsecond of the axis, so that several runs can have one scale.
-    """
-    until = max(until, run.makespan_us)
+def timeline(run: Simulation, width: float = 900.0) -> Picture:
+    """A row of tiles for each stage; below, how full each queue is and what each unit does."""
     labels = [*(load.name for load in run.loads), *(channel.name for channel in run.channels), *UNITS]
     left = max(map(wide, labels)) + 2 * MARGIN
-    at = _Axis(left, (width - left - MARGIN) / until)
-    kernels = f"{run.kernels} kernel" + "s" * (run.kernels > 1)
-    title = f"{run.execution} on {run.device.name}: {run.makespan_us:,.1f} us, {kernels}, {run.dram_bytes:,} bytes of DRAM"
+    at = _Axis(left, (width - left - MARGIN) / run.makespan_us)
+    title = (f"{run.execution} on {run.device.name}: {run.makespan_us:,.1f} us, {count(run.kernels, 'kernel')}, "
+             f"{run.dram_bytes:,} bytes of DRAM")
     body, y = [text(MARGIN, 14, title)], 24.0
     for load in run.loads:
         firings = [firing for firing in run.firings if firing.stage == load.name]
@@ -51,9 +48,7 @@ def timeline(run: Simulation, until: float = 0.0, width: float = 900.0) -> Pictu
         y += ROW
     for channel, fills in zip(run.channels, run.fills, strict=True):
         most = max(fill for _, fill in fills)
-        tip = f"{channel.name}: at most {most} of {channel.depth} entries of {channel.tile_bytes:,} bytes"
-        if run.execution != "dataflow":
-            tip = f"{channel.name}: {most} tiles of {channel.tile_bytes:,} bytes wait"
+        tip = f"{channel.name}: at most {most} entries of {channel.tile_bytes:,} bytes"
         steps = [(t, fill / max(1, most)) for t, fill in fills] + [(run.makespan_us, 0.0)]
         body += _strip(channel.name, steps, COLOURS["queue"], tip, at, y)
         y += STRIP
@@ -61,7 +56,7 @@ def timeline(run: Simulation, until: float = 0.0, width: float = 900.0) -> Pictu
         tip = f"{unit}: {run.utilisation[unit]:.0%} of the time"
         body += _strip(unit, _averaged(run.moments, unit, at), COLOURS[unit], tip, at, y)
         y += STRIP
-    body += _ticks(until, at, y)
+    body += _ticks(run.makespan_us, at, y)
     return svg(width, y + LINE_HEIGHT + MARGIN, body, title)
 
 

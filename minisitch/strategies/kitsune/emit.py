@@ -159,30 +159,28 @@ class _Tiles:
     label: str = ""
 
 
-def emit_pipeline(graph: Graph, pipeline: Pipeline, device: Device, exact: bool = True, *, threads: int = 256,
-                  tile: Tile | None = None, passes: tuple[str, ...] = DEFAULTS["gpu"]) -> PipelineSource:
+def emit_pipeline(graph: Graph, pipeline: Pipeline, device: Device, exact: bool = True, *, tile: Tile | None = None,
+                  passes: tuple[str, ...] = DEFAULTS["gpu"]) -> PipelineSource:
     """The pipeline's text.
 
-    ``threads`` is the size of a block, and ``tile`` a product's tile for that many threads. Raises
-    KernelError for more blocks than can be resident, for more shared memory than a block has, and
-    for blocks that a stage cannot use.
+    ``tile`` is a product's tile, and its threads are those of a block. Raises KernelError for more
+    blocks than can be resident, for more shared memory than a block has, and for blocks that a
+    stage cannot use.
     """
-    return _Emitter(graph, pipeline, device, threads, tile or Tile(), exact, passes).emit()
+    return _Emitter(graph, pipeline, device, tile or Tile(), exact, passes).emit()
 
 
 class _Emitter:
     """Writes the text of one pipeline. Declarations are added in front at the end."""
 
-    def __init__(self, graph: Graph, pipeline: Pipeline, device: Device, threads: int, tile: Tile, exact: bool,
-                 passes: tuple[str, ...]) -> None:
+    def __init__(self, graph: Graph, pipeline: Pipeline, device: Device, tile: Tile, exact: bool, passes: tuple[str, ...]) -> None:
+        threads = tile.threads
         if threads & (threads - 1):
             raise KernelError(f"blocks of {threads} threads: shuffles between the warps of a row need a power of two, such as 256")
         self.graph, self.pipeline, self.threads, self.product_tile = graph, pipeline, threads, tile
         self.device, self.passes = device, passes
         self.one_block = replace(device, sms=1, blocks_per_sm=1, max_block=threads)
         self.found = pipeline.cut(graph)
-        if tile.threads != threads:
-            raise KernelError(f"blocks have {threads} threads, but a product's tile is for {tile.threads}: make the two equal")
         rest = pipeline.units % pipeline.tile
         self.even = _Tiles(self._at(pipeline.tile), variable("tile", pipeline.tiles - bool(rest)))
         self.last = _Tiles(self._at(rest), Index(pipeline.tiles - 1), "last_") if rest else None

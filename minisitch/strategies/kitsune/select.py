@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...fuse import FREE, MOST_ARGUMENTS, Decision, behind_views, count, view_source
+from ...fuse import FREE, MOST_ARGUMENTS, Decision, behind_views, view_source
 from ...graph import Graph, Node
 
 # ---------------------------------------------------------------- the words of patterns
@@ -97,17 +97,6 @@ class Selection:
     graph: Graph
     subgraphs: tuple[Subgraph, ...]
     decisions: tuple[Decision, ...] = ()
-
-    def __str__(self) -> str:
-        line, letters = spell(self.graph)
-        inside = sum(n in each.nodes for each in self.subgraphs for n in line)
-        lines = [f"# after select: {inside} of {count(len(line), 'operation')} in {count(len(self.subgraphs), 'subgraph')}",
-                 f"# line: {letters}"]
-        for each in self.subgraphs:
-            lines.append(f"{each.pattern}: " + " ".join(f"%{n}:{self.graph[n].op}" for n in each.nodes))
-            lines += [f"    {d.verdict} [{d.rule}] {d.why}" for d in each.decisions]
-        lines += [f"{d.verdict} [{d.rule}] " + " ".join(f"%{n}" for n in d.at) + f": {d.why}" for d in self.decisions]
-        return "\n".join(lines)
 
 
 # ---------------------------------------------------------------- letters

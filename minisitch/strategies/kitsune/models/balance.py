@@ -92,7 +92,6 @@ class Bound:
 
     name: str
     tiles_per_us: float
-    why: str
 
 
 @dataclass(frozen=True)
@@ -106,11 +105,6 @@ class Balance:
     @property
     def tiles_per_us(self) -> float:
         return self.bounds[0].tiles_per_us
-
-    def __str__(self) -> str:
-        lines = [f"balance on {self.device.name}: {self.tiles_per_us:.4g} tiles/us, bound by {self.bounds[0].name}"]
-        lines += [f"  {b.name:12} {b.tiles_per_us:9.4g} tiles/us  {b.why}" for b in self.bounds]
-        return "\n".join(lines)
 
 
 def balance(loads: Sequence[StageLoad], device: Device, channels: Sequence[Channel] = ()) -> Balance:
@@ -183,14 +177,10 @@ def _passes(load: StageLoad, blocks: int, device: Device) -> float:
 
 def _bounds(loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device, blocks: Mapping[str, int]) -> list[Bound]:
     tiles = pass_tiles(loads)
-    found = [Bound(load.name, tiles * _passes(load, blocks[load.name], device),
-                   f"{blocks[load.name]} of {device.sms} SMs, {load.busy_us(blocks[load.name], device):.4g} us a tile"
-                   + (f", {load.parallel} blocks are all it can use" if blocks[load.name] == load.parallel else ""))
-             for load in loads]
+    found = [Bound(load.name, tiles * _passes(load, blocks[load.name], device)) for load in loads]
     dram, l2 = pipeline_bytes(loads, channels, device)
     for name, moved, bandwidth in (("DRAM", dram, device.bandwidth), ("L2", l2, device.l2_bandwidth)):
-        rate = tiles * bandwidth / 1e6 / moved if moved else inf
-        found.append(Bound(name, rate, f"{moved / tiles:,.0f} bytes a tile at {bandwidth / 1e9:,.0f} GB/s"))
+        found.append(Bound(name, tiles * bandwidth / 1e6 / moved if moved else inf))
     return found
 
 
