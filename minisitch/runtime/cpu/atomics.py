@@ -8,12 +8,14 @@ This module imports Numba, so it is imported only when something is compiled.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from llvmlite import ir
+from numba import extending
 from numba import types as nb
 from numba.core import cgutils
-from numba.extending import intrinsic
 
+intrinsic: Any = extending.intrinsic  # the functions take fewer arguments than mypy sees
 CLOCK = getattr(time, "CLOCK_MONOTONIC", 0)
 WORD, SHORT = ir.IntType(64), ir.IntType(32)
 
