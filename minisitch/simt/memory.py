@@ -304,7 +304,8 @@ class Memory:
         self.writes[cell] = access
         old = self.data[cell]
         self.data[cell] = self.convert(value) if self.wraps else value
-        self.now.progress += int(write is None or old != self.data[cell])
+        if write is None or old != self.data[cell]:
+            self.now.progress += 1
 
     def atomic(self, site: int, index: Any, operation: str, *operands: Any, turn: None = None) -> Any:
         """``cuda.atomic.<operation>(x, index, *operands)``: the old value.
