@@ -24,7 +24,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import ClassVar
@@ -203,15 +203,19 @@ def stretches(graph: Graph, node: Node) -> bool:
     return False
 
 
+def _behind(graph: Graph, value: int, views: Container[str]) -> int:
+    """The first value up the chain of operands that is not one of these views."""
+    while graph.nodes[value].op in views:
+        value = graph.nodes[value].args[0]
+    return value
+
+
 # Three functions look through views. ``read_in_place`` stops at all but reshapes: the buffer of a kernel
 # has the same bytes in the same order. ``view_source`` stops where strides end: a library call takes
 # strides. ``behind_views`` never stops: it finds the operation that made the data.
 def read_in_place(graph: Graph, value: int) -> int:
     """The value whose memory holds ``value`` unchanged: the same, or what it is a reshape of."""
-    nodes = graph.nodes
-    while nodes[value].op == "reshape":
-        value = nodes[value].args[0]
-    return value
+    return _behind(graph, value, ("reshape",))
 
 
 def returned(graph: Graph) -> set[int]:
@@ -225,17 +229,12 @@ def view_source(graph: Graph, value: int) -> int:
     Transposes, slices and broadcasts of a reshape are strides. A reshape of a transpose is a copy,
     so the walk stops there, and the transposed value must be in memory.
     """
-    nodes = graph.nodes
-    while nodes[value].op in FREE and nodes[value].op != "reshape":
-        value = nodes[value].args[0]
-    return read_in_place(graph, value)
+    return read_in_place(graph, _behind(graph, value, FREE - {"reshape"}))
 
 
 def behind_views(graph: Graph, value: int) -> int:
     """The value at the end of a chain of views."""
-    while graph[value].op in FREE:
-        value = graph[value].args[0]
-    return value
+    return _behind(graph, value, FREE)
 
 
 def sources(graph: Graph, node: Node) -> set[int]:

@@ -20,8 +20,7 @@ from minisitch.lower import lower_program, program_of
 from minisitch.passes.registry import default_kernel
 from minisitch.simplify import simplify
 from minisitch.stitch.blocks import BlockComposition, BlockCut
-from minisitch.stitch.compose import compose
-from minisitch.stitch.merge import Merging, merge
+from minisitch.stitch.compose import Merging, compose, merge
 from minisitch.strategies import auto
 from minisitch.strategies.auto import merge_launches as launches
 from minisitch.strategies.auto.merge_launches import one_kernel
@@ -296,7 +295,7 @@ def test_a_part_that_does_not_wait_is_caught():
     """The mutant: without its grid barrier the reader finds nothing, which the checker of kernels says."""
     graph, parts = chain()
     whole = one_kernel(graph, parts, {3, 4})
-    plan = merge(extract(graph, whole).graph, TOY, whole.composition, compose)
+    plan = merge(extract(graph, whole).graph, TOY, whole.composition)
     early = tuple(replace(s, level=0) for s in plan.sub_roots)
     with pytest.raises(KernelError, match="is read"):
         default_kernel(replace(plan, sub_roots=early))

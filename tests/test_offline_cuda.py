@@ -22,7 +22,7 @@ from minisitch.lower import lower_program
 from minisitch.ops import OPS
 from minisitch.runtime.cuda import compile as cuda_compile
 from minisitch.runtime.cuda.offline import ARCHITECTURES, assemble, missing, read_back
-from minisitch.stitch.merge import Merging
+from minisitch.stitch.compose import Merging
 from minisitch.strategies.kitsune.product import Matrix, Product, Tile
 from minisitch.testing import graphs
 from minisitch.trace import Program

@@ -33,9 +33,9 @@ from ..fuse import Composition, Decision, Stitching, count
 from ..kernel import ir
 from ..kernel.nests import rewritten
 from ..ops import itemsize
+from ..stitch.compose import Merging
 from ..stitch.index import ZERO, Index, grouped, variable
 from ..stitch.mapping import COLUMNS, MANY_REGISTERS, WARP, ThreadMap, power_of_two_at_least
-from ..stitch.merge import Merging
 from ..stitch.plan import SegmentKey, StitchPlan, fill_block
 from .axes import is_split
 from .registry import kernel_pass, plan_pass

@@ -32,7 +32,7 @@ from ...fuse import (
     verify_plan,
 )
 from ...graph import Graph
-from ...stitch.merge import Merging
+from ...stitch.compose import Merging
 from ..prices import Prices
 
 LOOK_BACK = 8  # earlier kernels that each kernel is tried with
