@@ -27,7 +27,6 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
-from typing import ClassVar
 
 import numpy as np
 
@@ -57,8 +56,6 @@ class Composition:
     ``stitch.compose`` knows what to do with each. Node ids in a composition are those of the
     pattern's body (``extract``), so equal patterns have equal compositions.
     """
-
-    products: ClassVar[bool] = False  # whether such a kernel may hold matrix products
 
     def shares(self, node: int) -> bool:
         """Whether a block keeps a value in shared memory although it is also stored to global memory.
@@ -386,8 +383,8 @@ def verify_plan(plan: FusionPlan) -> FusionPlan:
     """
     graph, written = plan.graph, set(plan.graph.inputs)
     for pattern in plan.patterns:
-        plain = pattern.kind == "kernel" and not pattern.composition.products
-        if plain and (calls := [m for m in pattern.members if graph.nodes[m].kind == "library"]):
+        calls = [m for m in pattern.members if graph.nodes[m].kind == "library"]
+        if calls and pattern.kind == "kernel":
             raise PlanError(f"%{calls[0]} {graph[calls[0]].op} is a library call; it cannot be inside a kernel")
         for value in pattern_inputs(graph, pattern):
             if value not in written and value not in pattern.members:
@@ -454,9 +451,9 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
         if node.op == "input":
             inputs.append(value)
 
-    # A product needs whole operands, so it has no windows.
-    products = pattern.kind != "kernel" or pattern.composition.products
-    inside, windows = set(pattern.members), {} if products else _windows(graph, pattern)
+    inside = set(pattern.members)
+    # the products of a pipeline need whole operands, so it has no windows
+    windows = _windows(graph, pattern) if pattern.kind == "kernel" else {}
     for member in pattern.members:
         node = graph[member]
         if node.op in GENERATED and member not in pattern.outputs:

@@ -96,12 +96,12 @@ class Prices:
         self.graph, self.device, self.around = graph, device, around or working_set(graph)
         self._shared = _tables.setdefault(device, _Kernels())  # keeps the table of ``built`` alive
         self._by_pattern: dict[Pattern, Kernel] = {}
-        self._bodies: dict[tuple[tuple[int, ...], tuple[int, ...], bool], Graph] = {}
+        self._bodies: dict[tuple[tuple[int, ...], tuple[int, ...], str], Graph] = {}
         self._us: dict[Pattern, float] = {}
 
     def body(self, pattern: Pattern) -> Graph:
         """The pattern as a graph of its own, extracted once for all its compositions."""
-        key = pattern.members, pattern.outputs, pattern.composition.products
+        key = pattern.members, pattern.outputs, pattern.kind
         return self._bodies[key] if key in self._bodies else self._bodies.setdefault(key, extract(self.graph, pattern).graph)
 
     def kernel(self, pattern: Pattern) -> Kernel:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 from ...device import Device
 from ...errors import PlanError
@@ -84,7 +84,6 @@ class Queue:
 class Pipeline(Composition):
     """Stages and queues over tiles of ``tile`` units. ``axes`` and ``units`` are a ``Tiling``'s."""
 
-    products: ClassVar[bool] = True
     axes: tuple[int | None, ...] = ()
     units: int = 1
     tile: int = 1
