@@ -25,7 +25,7 @@ from .dominants import is_row_reduce
 from .mapping import WARP, ThreadMap
 from .plan import StitchPlan, distance, leaves
 from .pull import Key
-from .subroots import Partition, Space, SubRoot, result_position
+from .subroots import Partition, Space, SubRoot, fold_of, map_of
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,7 @@ def _sub_root(graph: Graph, node: Node, block_cut: BlockCut, space: Space, mappi
     before, split, after = axes[:d], axes[d:d + 1], axes[d + 1:]
     rows, cols = (before + split, split + after) if block_cut.kind == "row" else (split + after, before + split)
     if node.kind != "reduce":
-        partition = Partition(rows, (), cols, block_cut.sword)
-        return SubRoot(node.id, "map", node.type.shape, partition, space, partition.position(node.type.shape), mapping)
+        return map_of(node, Partition(rows, (), cols, block_cut.sword), space, mapping)
     domain, reduced = graph[node.args[0]].type.shape, node.attr("axes")
     axis_of = axes if node.attr("keepdims") else [a for a in range(len(domain)) if a not in reduced]
     rows, cols = (tuple(axis_of[a] for a in axes if axis_of[a] not in reduced) for axes in (rows, cols))
@@ -161,8 +160,7 @@ def _sub_root(graph: Graph, node: Node, block_cut: BlockCut, space: Space, mappi
     if owned == 1:
         partition = Partition(rows, (), cols + reduced, block_cut.sword)
     warps = owned > 1 and serial >= WARP <= mapping.threads and is_row_reduce(graph, node)
-    result_at = result_position(node, partition.position(domain))
-    return SubRoot(node.id, "reduce", domain, partition, space, result_at, mapping, warps=warps)
+    return replace(fold_of(graph, node, "reduce", partition, space, mapping), warps=warps)
 
 
 def _apart(graph: Graph, sub_root: SubRoot, producer: SubRoot, key: Key, composition: BlockComposition) -> bool:

@@ -35,7 +35,7 @@ from .mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap, map_columns, map_rows
 from .plan import StitchPlan, distance, leaves
 from .pull import Key, pull
 from .recompute import KeptValue, pays, worth_keeping
-from .subroots import Partition, Space, SubRoot, adopt, makes_near, result_position
+from .subroots import Partition, Space, SubRoot, adopt, fold_of, makes_near, map_of
 
 # Bytes of shared memory reserved for block reduces (``kernel.memory``): two sets of exchange
 # buffers. A buffer has a result of at most 8 bytes for each of at most 32 warps.
@@ -75,7 +75,8 @@ class _Arranger:
                 self._add_operands(node)
             else:
                 self._add(self._element_wise(node))
-        return StitchPlan(self.graph, self.device, self.stitching, self.groups, tuple(self.order), tuple(self.decisions))
+        order, decisions = tuple(self.order), tuple(self.decisions)
+        return StitchPlan(self.graph, self.device, self.stitching, self.groups, order, decisions)
 
     # -- the loop of a sub-root
     def _add(self, s: SubRoot, floor: int = 0) -> SubRoot:
@@ -114,11 +115,6 @@ class _Arranger:
         else:
             self._add_column_reduce(node)
 
-    def _fold(self, node: Node, role: str, partition: Partition, space: Space, mapping: ThreadMap) -> SubRoot:
-        domain = self.graph[node.args[0]].type.shape
-        result_at = result_position(node, partition.position(domain))
-        return SubRoot(node.id, role, domain, partition, space, result_at, mapping)
-
     def _add_row_reduce(self, node: Node) -> None:
         shape = self.graph[node.args[0]].type.shape
         partition = _rows_of(node, shape)
@@ -128,35 +124,35 @@ class _Arranger:
         waits = bool(self.graph.users[node.id]) or any(value in self.made for value, _ in reads)
         mapping = self._map_rows(rows, cols, self.stitching.adaptive, whole=waits)
         self._decide(node, mapping.rule, mapping.why)
-        split = mapping.splits > 1
-        first = self._add(self._fold(node, "partial" if split else "reduce", partition, _row_space(mapping), mapping))
-        if split:
-            parts = replace(first, role="combine", domain=(rows, mapping.splits), partition=Partition((0,), (), (1,)))
-            self._add(parts, first.level + 1)
+        role = "partial" if mapping.splits > 1 else "reduce"
+        first = self._add(fold_of(self.graph, node, role, partition, _row_space(mapping), mapping))
+        if role == "partial":
+            parts, by_part = (rows, mapping.splits), Partition((0,), (), (1,))
+            self._add(replace(first, role="combine", domain=parts, partition=by_part), first.level + 1)
 
     def _add_column_reduce(self, node: Node) -> None:
         shape, axes = self.graph[node.args[0]].type.shape, node.attr("axes")
         last = max([a for a in axes if shape[a] != 1] or axes)
         kept = [a for a in range(len(shape)) if a not in axes]
-        partition = Partition(tuple(a for a in kept if a < last), axes, tuple(a for a in kept if a > last))
+        before, after = (tuple(a for a in kept if a < last), tuple(a for a in kept if a > last))
+        partition = Partition(before, axes, after)
         rows, serial, cols = partition.extents(shape)
         # readers cannot wait for other blocks
         whole = not self.stitching.barriers and bool(self.graph.users[node.id])
         mapping, slices = map_columns(rows, serial, cols, self.device, whole)
         self._decide(node, mapping.rule, mapping.why)
-        split = slices > 1
-        space = Space("column", rows, mapping.splits, slices, serial if split else 1, cols)
-        first = self._add(self._fold(node, "partial" if split else "reduce", partition, space, mapping))
-        if split:
+        role = "partial" if slices > 1 else "reduce"
+        space = Space("column", rows, mapping.splits, slices, serial if slices > 1 else 1, cols)
+        first = self._add(fold_of(self.graph, node, role, partition, space, mapping))
+        if role == "partial":
             self._combine_columns(first, rows, slices)
 
     def _combine_columns(self, first: SubRoot, rows: int, parts: int) -> None:
-        """Fold the partial results of ``first``: ``parts`` rows of columns for each of its ``rows``."""
-        cols = first.cols
-        mapping, _ = map_columns(rows, 1, cols, self.device)
-        space = Space("column", rows, mapping.splits, cols=cols)
-        partition = Partition((0,), (1,), (2,))
-        combine = SubRoot(first.node, "combine", (rows, parts, cols), partition, space, first.result_at, mapping)
+        """Fold the partial results of ``first``, ``parts`` rows of columns for each result row."""
+        mapping, _ = map_columns(rows, 1, first.cols, self.device)
+        space = Space("column", rows, mapping.splits, cols=first.cols)
+        domain, by_part = (rows, parts, first.cols), Partition((0,), (1,), (2,))
+        combine = SubRoot(first.node, "combine", domain, by_part, space, first.result_at, mapping)
         self._add(combine, first.level + 1)
 
     def _carry(self, node: Node) -> SubRoot | None:
@@ -177,10 +173,11 @@ class _Arranger:
         partition = _columns_of(node, shape)
         rows, _, cols = partition.extents(shape)
         mapping = self._map_rows(rows, cols)
-        carry = self._fold(node, "carry", partition, Space("row", rows), mapping)
+        carry = fold_of(self.graph, node, "carry", partition, Space("row", rows), mapping)
         others = [s for s in self.order if s.role == "carry"]
         one_map = all(s.thread_map == mapping for s in others if s.space == carry.space)
-        return carry if mapping.splits == 1 and one_map and self._have_room([*others, carry]) else None
+        fits = mapping.splits == 1 and one_map and self._have_room([*others, carry])
+        return carry if fits else None
 
     def _row_reduce_of(self, node: Node, shape: tuple[int, ...]) -> Node | None:
         """The dominant of the node's group, if it is a row-reduce over data of this shape."""
@@ -201,9 +198,10 @@ class _Arranger:
         return needed <= self.device.shared_per_block - EXCHANGE_BYTES
 
     def _add_carry(self, node: Node, carry: SubRoot) -> None:
-        host, parts = self.dominant_of[node.id], carry.thread_map.blocks * carry.thread_map.rows_per_block
-        self._decide(node, "carry", f"shares its rows with %{host.id} {host.op}: one partial row for each of "
-                                    f"{parts} row lanes, so the data is read once")
+        host, mapping = self.dominant_of[node.id], carry.thread_map
+        parts = mapping.blocks * mapping.rows_per_block
+        self._decide(node, "carry", f"shares its rows with %{host.id} {host.op}: one partial row "
+                                    f"for each of {parts} row lanes, so the data is read once")
         self._combine_columns(self._add(carry), 1, parts)
 
     # -- element-wise sub-roots
@@ -250,10 +248,11 @@ class _Arranger:
         for operand, origin in self._operands(node):
             s = self._element_wise(operand)
             result_at = tuple(i + first for i, first in zip(s.result_at, origin, strict=True))
-            stored.append(self._add(replace(s, node=node.id, role="operand", operand=operand.id, result_at=result_at)))
+            s = replace(s, node=node.id, role="operand", operand=operand.id, result_at=result_at)
+            stored.append(self._add(s))
         self.made[node.id] = max(stored, key=lambda s: s.level)
-        self._decide(node, "by-operands", "its readers wait until all is written, so no element chooses an operand: "
-                                     f"{count(len(stored), 'operand')} stored each where it belongs")
+        self._decide(node, "by-operands", "its readers wait until all is written, so no element chooses "
+                     f"an operand: {count(len(stored), 'operand')} stored each where it belongs")
 
     def _element_wise(self, node: Node) -> SubRoot:
         """An element-wise value with its axes, its tasks and its threads.
@@ -265,11 +264,12 @@ class _Arranger:
         reads = self._memory(node.id, axis_variables(shape))
         producers = [(self.made[value], position) for value, position in reads if value in self.made]
         for producer, position in sorted(producers, key=lambda read: -read[0].level):
-            partition = adopt(producer, position, shape)
-            if partition is not None and self._fills(producer.space, partition.extents(shape)):
-                self._decide(node, "proactive-adaptation", f"takes the {count(producer.space.rows, 'row')} of %{producer.node}")
-                mapping = self._widened(producer, partition.extents(shape)[2])
-                return SubRoot(node.id, "map", shape, partition, producer.space, partition.position(shape), mapping)
+            space, partition = producer.space, adopt(producer, position, shape)
+            if partition is not None and self._fills(space, partition.extents(shape)):
+                taken = f"takes the {count(space.rows, 'row')} of %{producer.node}"
+                self._decide(node, "proactive-adaptation", taken)
+                _, _, cols = partition.extents(shape)
+                return map_of(node, partition, space, self._widened(producer, cols))
         reduce = self._row_reduce_of(node, shape) or self._row_reduce_that_reads(node)
         partition = _rows_of(reduce, shape) if reduce else self._flat(shape, reads)
         rows, _, cols = partition.extents(shape)
@@ -278,7 +278,7 @@ class _Arranger:
         else:
             mapping = map_rows(rows, cols, self.device, threads=self.stitching.threads)
         self._decide(node, mapping.rule, mapping.why)
-        return SubRoot(node.id, "map", shape, partition, _row_space(mapping), partition.position(shape), mapping)
+        return map_of(node, partition, _row_space(mapping), mapping)
 
     def _widened(self, producer: SubRoot, cols: int) -> ThreadMap:
         """The map of the producer's rows; of longer rows if the reader has more columns."""

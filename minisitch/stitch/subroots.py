@@ -69,8 +69,9 @@ class Partition:
 
     def _sizes(self, shape: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
         """The extents of the axes of ``rows``, ``serial`` and ``cols``."""
-        return ([self.pieces if a in self.cols else shape[a] for a in self.rows], [shape[a] for a in self.serial],
-                [shape[a] // self.pieces if a in self.rows else shape[a] for a in self.cols])
+        rows = [self.pieces if a in self.cols else shape[a] for a in self.rows]
+        cols = [shape[a] // self.pieces if a in self.rows else shape[a] for a in self.cols]
+        return rows, [shape[a] for a in self.serial], cols
 
     def position(self, shape: Sequence[int]) -> Position:
         """The domain position as digits of ``row``, ``ser`` and ``col``."""
@@ -144,9 +145,14 @@ class SubRoot:
         one thread. ``warp``: the serial axis, by the lanes of a warp. ``carry``: the tasks of a
         block. Empty for a map or an operand.
         """
-        if self.role in ("map", "operand", "carry"):
-            return "carry" if self.role == "carry" else ""
-        return "warp" if self.warps else "column" if self.partition.serial or "col" in variables_of(self.result_at) else "row"
+        if self.role in ("map", "operand"):
+            return ""
+        if self.role == "carry":
+            return "carry"
+        if self.warps:
+            return "warp"
+        by_column = self.partition.serial or "col" in variables_of(self.result_at)
+        return "column" if by_column else "row"
 
     @property
     def segment(self) -> tuple[int, Space]:
@@ -163,26 +169,37 @@ class SubRoot:
     @cached_property
     def loop(self) -> LoopKey:
         """Its loop, which other sub-roots may share."""
-        _, serial, cols = self.extents
+        (_, serial, cols), space = self.extents, self.space
         combines = self.role == "combine"
-        chunked = self.space.kind == "column" or (self.space.chunks > 1 and not combines and cols == self.space.cols)
+        part_of_row = space.chunks > 1 and cols == space.cols and not combines
+        chunked = space.kind == "column" or part_of_row
         folds = self.along if self.along in ("column", "warp") else ""
-        return LoopKey(self.level, self.space, self.phase, serial, cols, chunked, combines, folds)
+        return LoopKey(self.level, space, self.phase, serial, cols, chunked, combines, folds)
 
 
 def root(graph: Graph, s: SubRoot) -> Key:
     """What a sub-root's loop computes: the value that is stored or folded, and its position."""
-    value = s.operand if s.role == "operand" else s.node if s.role == "map" else graph[s.node].args[0]
+    values = {"operand": s.operand, "map": s.node}
+    value = values[s.role] if s.role in values else graph[s.node].args[0]
     return value, s.partition.position(s.domain)
 
 
+def map_of(node: Node, partition: Partition, space: Space, thread_map: ThreadMap) -> SubRoot:
+    """The sub-root that evaluates a node element by element. It has no level and no phase yet."""
+    shape = node.type.shape
+    return SubRoot(node.id, "map", shape, partition, space, partition.position(shape), thread_map)
+
+
+def fold_of(graph: Graph, node: Node, role: str, partition: Partition, space: Space, thread_map: ThreadMap) -> SubRoot:
+    """The sub-root that folds the operand of a reduce, or a part of it."""
+    domain, axes = graph[node.args[0]].type.shape, node.attr("axes")
+    operand_at = partition.position(domain)
+    kept = range(len(domain)) if node.attr("keepdims") else [a for a in range(len(domain)) if a not in axes]
+    result_at = tuple(ZERO if a in axes else operand_at[a] for a in kept)
+    return SubRoot(node.id, role, domain, partition, space, result_at, thread_map)
+
+
 # ---------------------------------------------------------------- where each element is made
-def result_position(node: Node, position: Position) -> Position:
-    """The position of a reduce's result, given the position of its operand."""
-    axes, keepdims = node.attr("axes"), node.attr("keepdims")
-    return tuple(ZERO if a in axes else i for a, i in enumerate(position) if keepdims or a not in axes)
-
-
 def makes_near(producer: SubRoot, space: Space, position: Position) -> bool:
     """True when each row, tile or block of ``space`` makes the element it reads at ``position``.
 
@@ -209,7 +226,7 @@ def column_of(producer: SubRoot, position: Position) -> Index | None:
         if "ser" in names or (("col" not in names or producer.space.kind == "column") and index != made):
             return None
         if "col" in names:
-            ((coefficient, digit),) = [(c, atom) for c, atom in made.terms if isinstance(atom, Digit) and atom.var == "col"]
+            coefficient, digit = _digit_of("col", made)
             piece = Index(made.const, tuple(term for term in made.terms if term[1] != digit))
             inside = index + piece * -1
             low, high = inside.bounds
@@ -244,18 +261,24 @@ def adopt(producer: SubRoot, position: Position, shape: Sequence[int]) -> Partit
         counted = ZERO
         for index, made in zip(position, producer.result_at, strict=True):
             if var in made.variables:
-                # the one digit of ``var`` in this axis; ``factor`` is the length of a piece, or 1
-                ((factor, digit),) = [(c, atom) for c, atom in made.terms if isinstance(atom, Digit) and atom.var == var]
+                factor, digit = _digit_of(var, made)  # the factor is the length of a piece, or 1
                 # what the position says of this digit, times what the digit counts in ``var``
                 counted += index.divmod(factor)[0] * digit.stride
         found = _mixed_radix(counted, shape, extent)
         if found is None or (found[1] > 1 and space.kind == "column"):
             return None
         chosen[var], pieces = found
+    rows, cols = chosen["row"], chosen.get("col", ())
     # the axis in pieces is also among the columns
-    whole = chosen["row"] if pieces == 1 else chosen["row"][:-1]
-    rest = tuple(a for a in range(len(shape)) if a not in whole and a not in chosen.get("col", ()))
-    return Partition(chosen["row"], (), rest, pieces) if space.kind == "row" else Partition(chosen["row"], rest, chosen["col"])
+    whole = rows if pieces == 1 else rows[:-1]
+    rest = tuple(a for a in range(len(shape)) if a not in whole and a not in cols)
+    return Partition(rows, (), rest, pieces) if space.kind == "row" else Partition(rows, rest, cols)
+
+
+def _digit_of(var: str, made: Index) -> tuple[int, Digit]:
+    """The one digit of a loop variable in an axis of a producer, and what it is multiplied by."""
+    (term,) = [(c, atom) for c, atom in made.terms if isinstance(atom, Digit) and atom.var == var]
+    return term
 
 
 def _mixed_radix(counted: Index, shape: Sequence[int], extent: int) -> tuple[tuple[int, ...], int] | None:
