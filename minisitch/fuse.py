@@ -27,12 +27,13 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 
 from .device import Device
 from .errors import PlanError
-from .graph import Graph, Node
+from .graph import Graph, Ids, Node, Shape
 from .ops import OPS
 
 
@@ -40,7 +41,7 @@ from .ops import OPS
 class Decision:
     """One choice of a strategy, a stage or a pass, as data that ``explain`` and tests can read."""
 
-    at: tuple[int, ...]  # node ids
+    at: Ids  # node ids
     verdict: str  # "fuse", "keep apart", "regional", "global", "keep", "recompute", ...
     rule: str  # stable name: "same-call-depth", "library-call", "argument-limit" ...
     why: str  # one sentence with the numbers used
@@ -90,7 +91,7 @@ class Stitching(Composition):
     merge: bool = True
     keep: bool = True
     barriers: bool = True
-    kept: tuple[int, ...] | None = None
+    kept: Ids | None = None
     threads_per_row: int = 0
     threads: int = 0
 
@@ -121,8 +122,8 @@ class Pattern:
     memory.
     """
 
-    members: tuple[int, ...]
-    outputs: tuple[int, ...]
+    members: Ids
+    outputs: Ids
     kind: str = "kernel"  # "kernel" | "library" | "pipeline"
     composition: Composition = ALL_INGREDIENTS
 
@@ -363,7 +364,7 @@ def topological(after: Sequence[Iterable[int]], rank: Callable[[int], int]) -> l
     return order
 
 
-def pattern_inputs(graph: Graph, pattern: Pattern) -> tuple[int, ...]:
+def pattern_inputs(graph: Graph, pattern: Pattern) -> Ids:
     """The values in memory that a pattern reads, ascending. A view counts as the value it views."""
     nodes, inside, found = graph.nodes, set(pattern.members), set()
     for member in pattern.members:
@@ -412,9 +413,9 @@ class Body:
     """
 
     graph: Graph
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    origin: tuple[int, ...]
+    inputs: Ids
+    outputs: Ids
+    origin: Ids
     offsets: tuple[int, ...]
 
     def __str__(self) -> str:
@@ -429,7 +430,8 @@ class Body:
 
     def decisions_in_whole(self, decisions: Iterable[Decision]) -> tuple[Decision, ...]:
         """Decisions about the body, with the ids of the whole graph."""
-        return tuple(Decision(tuple(self.origin[i] for i in d.at), d.verdict, d.rule, self.in_whole(d.why)) for d in decisions)
+        whole = self.origin
+        return tuple(replace(d, at=tuple(whole[i] for i in d.at), why=self.in_whole(d.why)) for d in decisions)
 
 
 def extract(graph: Graph, pattern: Pattern) -> Body:
@@ -443,51 +445,58 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
     """
     number: dict[int, int] = {}
     nodes: list[Node] = []
-    inputs: list[int] = []
+    inside = set(pattern.members)
+    # the products of a pipeline need whole operands, so it has no windows
+    windows = _windows(graph, pattern) if pattern.kind == "kernel" else {}
 
     def append(value: int, node: Node) -> None:
         number[value] = len(nodes)
         nodes.append(replace(node, id=len(nodes), args=tuple(number[a] for a in node.args)))
-        if node.op == "input":
-            inputs.append(value)
 
-    inside = set(pattern.members)
-    # the products of a pipeline need whole operands, so it has no windows
-    windows = _windows(graph, pattern) if pattern.kind == "kernel" else {}
     for member in pattern.members:
         node = graph[member]
         if node.op in GENERATED and member not in pattern.outputs:
             continue
         for arg in node.args:
-            memory = read_in_place(graph, arg)
             if arg in inside:
                 if arg not in number:  # a constant or an iota: these were skipped above until now
                     append(arg, graph[arg])
                 continue
+            memory = read_in_place(graph, arg)
+            window = windows.get(memory)
             if memory not in number:
-                length = (("length", windows[memory][1]),) if memory in windows else ()
+                length = (("length", window.length),) if window else ()
                 append(memory, Node(0, "input", (), graph[memory].type, length))
             if arg not in number:
-                append(arg, Node(0, "reshape", (memory,), graph[arg].type, (("shape", graph[arg].type.shape),)))
-            if memory in windows:  # the reader is a slice
-                start = tuple(a - b for a, b in zip(node.attr("start"), windows[memory][2], strict=True))
-                node = replace(node, attrs=tuple(sorted({**node.attributes, "start": start}.items())))
+                seen = graph[arg].type
+                append(arg, Node(0, "reshape", (memory,), seen, (("shape", seen.shape),)))
+            if window:  # the reader is a slice
+                moved = tuple(a - b for a, b in zip(node.attr("start"), window.start, strict=True))
+                node = replace(node, attrs=tuple(sorted({**node.attributes, "start": moved}.items())))
         if member not in number:
             append(member, node)
-    outputs = tuple(number[o] for o in pattern.outputs)
-    offsets = tuple(windows[memory][0] if memory in windows else 0 for memory in inputs)
-    return Body(Graph(tuple(nodes), outputs), tuple(inputs), pattern.outputs, tuple(number), offsets)
+    outputs, origin = tuple(number[o] for o in pattern.outputs), tuple(number)
+    inputs = tuple(origin[node.id] for node in nodes if node.op == "input")
+    offsets = tuple(windows[memory].first if memory in windows else 0 for memory in inputs)
+    return Body(Graph(tuple(nodes), outputs), inputs, pattern.outputs, origin, offsets)
 
 
-def _windows(graph: Graph, pattern: Pattern) -> dict[int, tuple[int, int, tuple[int, ...]]]:
+class ReadWindow(NamedTuple):
+    """The part of a value in memory that a pattern reads."""
+
+    first: int  # elements before it
+    length: int  # elements from there to its end
+    start: Shape  # the position of its first element
+
+
+def _windows(graph: Graph, pattern: Pattern) -> dict[int, ReadWindow]:
     """The values in memory that a pattern reads only in windows.
 
-    For each: the elements before the first window, the elements from there to the end of the last
-    one, and the position of the first. With these the steps of an unrolled loop have equal bodies,
-    although each reads another ``x[t]``, or ``x[t]`` and ``x[t + 1]``.
+    With these the steps of an unrolled loop have equal bodies, although each reads another
+    ``x[t]``, or ``x[t]`` and ``x[t + 1]``.
     """
     inside = set(pattern.members)
-    read: dict[int, list[tuple[Node, tuple[int, ...]]]] = {}
+    read: dict[int, list[tuple[Node, Shape]]] = {}
     for member in pattern.members:
         node = graph[member]
         for arg in node.args:
@@ -496,13 +505,15 @@ def _windows(graph: Graph, pattern: Pattern) -> dict[int, tuple[int, int, tuple[
     found = {}
     for memory, slices in read.items():
         shape = slices[0][1]
-        if memory in inside or any(other != shape or not _is_window(node) for node, other in slices):
+        alike = all(other == shape and _is_window(node) for node, other in slices)
+        if memory in inside or not alike:
             continue
-        start = tuple(map(min, zip(*(node.attr("start") for node, _ in slices), strict=True)))
+        starts = [node.attr("start") for node, _ in slices]
+        start = tuple(map(min, zip(*starts, strict=True)))
         first = int(np.ravel_multi_index(start, shape))
-        if first or all(node.attr("start") == start for node, _ in slices):
+        if first or all(each == start for each in starts):
             last = max(np.ravel_multi_index(_last_element(node), shape) for node, _ in slices)
-            found[memory] = first, int(last) + 1 - first, start
+            found[memory] = ReadWindow(first, int(last) + 1 - first, start)
     return found
 
 
@@ -511,7 +522,7 @@ def _is_window(node: Node) -> bool:
     return node.op == "slice" and min(node.attr("step"), default=0) >= 1 and node.type.size > 0
 
 
-def _last_element(node: Node) -> tuple[int, ...]:
+def _last_element(node: Node) -> Shape:
     """The position of the last element that a slice reads."""
     each = zip(*map(node.attr, ("start", "size", "step")), strict=True)
     return tuple(start + (size - 1) * step for start, size, step in each)

@@ -25,12 +25,15 @@ from typing import Any
 
 from .ops import OPS, SHORT, itemsize
 
+Shape = tuple[int, ...]  # elements along each axis
+Ids = tuple[int, ...]  # nodes of a graph
+
 
 @dataclass(frozen=True)
 class TensorType:
     """Shape (elements per axis) and NumPy dtype name of a value. Prints as ``f32[4,8]``."""
 
-    shape: tuple[int, ...]
+    shape: Shape
     dtype: str = "float32"
 
     @property
@@ -85,7 +88,7 @@ class Node:
 
     id: int
     op: str
-    args: tuple[int, ...]
+    args: Ids
     type: TensorType
     attrs: tuple[tuple[str, Any], ...] = ()  # sorted pairs: hashable, printable
     where: str = ""
@@ -129,7 +132,7 @@ class Graph:
     """A program: nodes in execution order and the ids of its outputs (an id may repeat)."""
 
     nodes: tuple[Node, ...]
-    outputs: tuple[int, ...]
+    outputs: Ids
 
     def __str__(self) -> str:
         return "\n".join([*map(str, self.nodes), "return " + " ".join(f"%{o}" for o in self.outputs)])
@@ -141,7 +144,7 @@ class Graph:
         return len(self.nodes)
 
     @cached_property
-    def users(self) -> tuple[tuple[int, ...], ...]:
+    def users(self) -> tuple[Ids, ...]:
         """For each node, the ids that read it, ascending, each once."""
         found: list[list[int]] = [[] for _ in self.nodes]
         for node in self.nodes:
@@ -150,7 +153,7 @@ class Graph:
         return tuple(map(tuple, found))
 
     @cached_property
-    def inputs(self) -> tuple[int, ...]:
+    def inputs(self) -> Ids:
         """Ids of the ``input`` nodes, in order: the program's parameters."""
         return tuple(node.id for node in self.nodes if node.op == "input")
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from ..device import Device
 from ..errors import PlanError
 from ..fuse import Composition, Decision, count
-from ..graph import Graph, Node
+from ..graph import Graph, Ids, Node
 from .dominants import is_row_reduce
 from .mapping import WARP, ThreadMap
 from .plan import StitchPlan, distance, leaves
@@ -60,7 +60,7 @@ class BlockComposition(Composition):
     """
 
     schedules: tuple[tuple[int, BlockCut], ...]
-    shared: tuple[int, ...] = ()
+    shared: Ids = ()
     threads: int = 256
 
     def shares(self, node: int) -> bool:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from ..device import Device
 from ..errors import PlanError
 from ..fuse import ALL_INGREDIENTS, Composition, Decision, Pattern, Stitching, count, extract
-from ..graph import Graph
+from ..graph import Graph, Ids
 from .blocks import BlockComposition, arrange
 from .dominants import Group
 from .loops import stitch
@@ -61,7 +61,7 @@ class Merging(Composition):
         return any(part.composition.shares(node) for part in self.parts)
 
     def renumber(self, number: Callable[[int], int]) -> Merging:
-        def ids(old: tuple[int, ...]) -> tuple[int, ...]:
+        def ids(old: Ids) -> Ids:
             return tuple(sorted(map(number, old)))
 
         return Merging(tuple(Pattern(ids(part.members), ids(part.outputs), composition=part.composition.renumber(number))

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from ..fuse import GENERATED, is_heavy, stretches
-from ..graph import Graph, Node
+from ..graph import Graph, Ids, Node
 
 
 # ---------------------------------------------------------------- dominants and groups (AStitch B4)
@@ -28,12 +28,12 @@ class Group:
     rows. It also looks there for a row-reduce whose loop can carry a column-reduce.
     """
 
-    members: tuple[int, ...]
+    members: Ids
     dominant: int
-    subdominants: tuple[int, ...]
+    subdominants: Ids
 
 
-def candidates(graph: Graph) -> tuple[int, ...]:
+def candidates(graph: Graph) -> Ids:
     """Dominant candidates: reduces, heavy element-wise values that are broadcast, outputs."""
     return tuple(n.id for n in graph.nodes if n.kind == "reduce" or n.id in graph.outputs
                  or (n.kind == "map" and is_heavy(graph, n) and stretches(graph, n)))
@@ -66,7 +66,7 @@ def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
     return tuple(sorted(found, key=lambda g: g.members))
 
 
-def upstream(graph: Graph, values: Sequence[int], within: Set[int]) -> tuple[int, ...]:
+def upstream(graph: Graph, values: Sequence[int], within: Set[int]) -> Ids:
     """``values``, and everything that they are computed from without leaving ``within``."""
     found, pending = set(values), list(values)
     while pending:

@@ -27,7 +27,7 @@ from dataclasses import replace
 from ..device import Device
 from ..errors import PlanError
 from ..fuse import ALL_INGREDIENTS, Decision, Stitching, count
-from ..graph import Graph, Node
+from ..graph import Graph, Node, Shape
 from ..ops import compute_dtype, itemsize
 from .dominants import Group, candidates, groups_of, is_row_reduce, many_positions
 from .index import Position, axis_variables, linear
@@ -179,7 +179,7 @@ class _Arranger:
         fits = mapping.splits == 1 and one_map and self._have_room([*others, carry])
         return carry if fits else None
 
-    def _row_reduce_of(self, node: Node, shape: tuple[int, ...]) -> Node | None:
+    def _row_reduce_of(self, node: Node, shape: Shape) -> Node | None:
         """The dominant of the node's group, if it is a row-reduce over data of this shape."""
         dominant = self.dominant_of.get(node.id)
         if dominant is None or dominant.kind != "reduce" or not is_row_reduce(self.graph, dominant):
@@ -221,7 +221,7 @@ class _Arranger:
         """True for a reduce that reads rows of other tasks under every mapping."""
         return node.kind == "reduce" and not is_row_reduce(self.graph, node) and self._carry(node) is None
 
-    def _operands(self, joined: Node) -> list[tuple[Node, tuple[int, ...]]]:
+    def _operands(self, joined: Node) -> list[tuple[Node, Shape]]:
         """The operands of a concatenation, each with the place of its first element in the result.
 
         A nested concatenation that is not in memory counts with its own operands.
@@ -320,7 +320,7 @@ class _Arranger:
                     pending.append(user)
         return None
 
-    def _flat(self, shape: tuple[int, ...], reads: Sequence[Key]) -> Partition:
+    def _flat(self, shape: Shape, reads: Sequence[Key]) -> Partition:
         """All axes as columns if every operand is read in row-major order, else only the last axes.
 
         Then there are at least ``SHORTEST_ROW`` columns, if the shape has them.

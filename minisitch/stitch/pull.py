@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..graph import Graph, Node
+from ..graph import Graph, Node, Shape
 from .index import ZERO, Guard, Index, Position, Within, linear, loaded, settle, unravel, variables_of
 
 Key = tuple[int, Position]  # one value at one position
@@ -41,8 +41,11 @@ class Read:
         return self.node, self.position
 
 
+Reads = tuple[Read | None, ...]  # one entry an operand; None: not read
+
+
 def operands_at(graph: Graph, node: Node, position: Position,
-                load: Callable[[int, Position, int], Index]) -> tuple[Read | None, ...]:
+                load: Callable[[int, Position, int], Index]) -> Reads:
     """Where a map or a move reads its operands to make its value at ``position``.
 
     Returns one entry an operand. None means that the operand is never read there: it is out of
@@ -71,7 +74,7 @@ def operands_at(graph: Graph, node: Node, position: Position,
     return tuple(Read(a, position) for a in args)  # a map: every operand at the same place
 
 
-def _concatenate_at(node: Node, position: Position, shapes: Sequence[tuple[int, ...]]) -> tuple[Read | None, ...]:
+def _concatenate_at(node: Node, position: Position, shapes: Sequence[Shape]) -> Reads:
     axis, offset, found = node.attr("axis"), 0, []
     for arg, shape in zip(node.args, shapes, strict=True):
         guard = settle([Within(position[axis], offset, offset + shape[axis])])
@@ -83,7 +86,7 @@ def _concatenate_at(node: Node, position: Position, shapes: Sequence[tuple[int, 
     return tuple(found)
 
 
-def _update_at(node: Node, position: Position, shapes: Sequence[tuple[int, ...]]) -> tuple[Read | None, ...]:
+def _update_at(node: Node, position: Position, shapes: Sequence[Shape]) -> Reads:
     conditions, inner = [], []
     for i, a, s, n in zip(position, node.attr("start"), node.attr("step"), shapes[1], strict=True):
         distance = i + -a if s > 0 else i * -1 + a
@@ -97,8 +100,8 @@ def _update_at(node: Node, position: Position, shapes: Sequence[tuple[int, ...]]
     return base, Read(node.args[1], tuple(inner), guard)
 
 
-def _gather_at(node: Node, position: Position, shapes: Sequence[tuple[int, ...]],
-               load: Callable[[int, Position, int], Index]) -> tuple[Read | None, ...]:
+def _gather_at(node: Node, position: Position, shapes: Sequence[Shape],
+               load: Callable[[int, Position, int], Index]) -> Reads:
     axes, indices = node.attr("axes"), node.args[1:]
     rank = len(shapes[1])
     at, rest = position[:rank], iter(position[rank:])
@@ -120,7 +123,7 @@ class Pull:
     """
 
     order: tuple[Key, ...]
-    reads: Mapping[Key, tuple[Read | None, ...] | None]
+    reads: Mapping[Key, Reads | None]
     guards: Mapping[Key, Guard | None]
     indices: Mapping[str, tuple[Key, int]]
 
@@ -155,7 +158,7 @@ def _pull(graph: Graph, roots: Sequence[Key], in_memory: frozenset[int], own: fr
         indices[name] = wanted
         return loaded(name, size)
 
-    reads: dict[Key, tuple[Read | None, ...] | None] = {}
+    reads: dict[Key, Reads | None] = {}
     order: list[Key] = []
     stack: list[tuple[Key, bool]] = [(root, False) for root in reversed(roots)]
     while stack:
@@ -188,7 +191,7 @@ def _counted(graph: Graph, value: int, position: Position) -> Index | None:
     return position[node.attr("axis")] if node.op == "iota" and node.type.dtype == "int64" else None
 
 
-def _guards(order: Sequence[Key], reads: Mapping[Key, tuple[Read | None, ...] | None],
+def _guards(order: Sequence[Key], reads: Mapping[Key, Reads | None],
             roots: Iterable[Key]) -> dict[Key, Guard | None]:
     """The guard under which each pair is needed. None if there are several."""
     found: dict[Key, Guard | None] = dict.fromkeys(roots, ())
