@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import json
+import logging
 import re
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -155,6 +158,53 @@ def test_a_write_outside_is_refused_at_its_line_and_undone(fn):
     assert first < line <= first + 3, "the line that writes"
     assert whole_world() == before
     assert W.flags.writeable and BIG.flags.writeable and Dense.taps.flags.writeable and VIEW.flags.writeable and TABLE.flags.writeable
+
+
+class Former:
+    pass
+
+
+class Latter:
+    pass
+
+
+ORDERED, KEYED, FAULT, CHANGED = OrderedDict(a=1, b=2), {"a": 1, "b": 2}, ValueError("first"), Former()
+LOG = logging.getLogger(__name__)
+
+
+# name -> a write that leaves every item and attribute as it was, or that is a library's, and what it changes
+ODD = {
+    "the order of an OrderedDict": (lambda x: (ORDERED.move_to_end("a"), x)[1], lambda: [*ORDERED]),
+    "the order of a dict": (lambda x: (KEYED.update(a=KEYED.pop("a")), x)[1], lambda: [*KEYED]),
+    "the arguments of an exception": (lambda x: (setattr(FAULT, "args", ("second",)), x)[1], lambda: FAULT.args),
+    "the class of an object": (lambda x: (setattr(CHANGED, "__class__", Latter), x)[1], lambda: type(CHANGED)),
+    "a name in a library's module": (lambda x: (setattr(json, "hunted", 1), x)[1], lambda: hasattr(json, "hunted")),
+    "a function of a library's module": (lambda x: (setattr(json, "dumps", None), x)[1], lambda: json.dumps),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_write_that_leaves_every_item_is_refused_and_undone_too(name):
+    write, told = ODD[name]
+    before = told()
+    with pytest.raises(ms.TraceError, match=rf"{HERE}: the program puts what it computed into"):
+        ms.jit(write, target="reference")(X)
+    assert told() == before
+
+
+def test_a_program_may_log(caplog):
+    """A logger keeps for itself which levels are on."""
+    def program(x):
+        LOG.info("unheard")
+        LOG.warning("shape %s", x.shape)
+        return x * LOG.level
+
+    jitted = ms.jit(program, target="reference")
+    LOG.setLevel(logging.WARNING)
+    assert jitted(X).tolist() == jitted(X).tolist() == (X * 30).tolist()
+    assert caplog.messages == [f"shape {X.shape}"]
+    LOG.setLevel(logging.ERROR)
+    assert jitted(X).tolist() == (X * 40).tolist()
 
 
 def test_a_method_that_counts_is_refused():

@@ -96,7 +96,7 @@ def parts(value: Any) -> Iterator[OutsidePart]:
         yield from (OutsidePart(value, False, key, each) for key, each in attributes(value).items())
     elif kind is not np.ndarray:
         yield from (OutsidePart(value, False, key, each) for key, each in [*getattr(value, "__dict__", {}).items()]
-                    if isinstance(each, (*SCALARS, *OWNED)) or is_users_def(each))
+                    if (isinstance(each, (*SCALARS, *OWNED)) and "cache" not in key) or is_users_def(each))
         # a jitted function
         if isinstance(inspect.getattr_static(value, "__wrapped__", None), FunctionType | MethodType) and kind is not CACHE:
             yield OutsidePart(value, False, "__wrapped__", value.__wrapped__)
@@ -207,10 +207,14 @@ def state(value: Any) -> dict[tuple[bool, Any], Any]:
         names = {} if value == CellType() else {"": value.cell_contents}
     elif isinstance(value, FunctionType) or (isinstance(value, type | ModuleType) and is_users(value)):
         names = {key: each for key, each in vars(value).items() if key != "__warningregistry__"}
+    elif isinstance(value, ModuleType):
+        names = {key: each for key, each in vars(value).items() if isinstance(each, READ) and not key.startswith("_")}
     elif is_users(type(value)):
-        names = attributes(value)
-    elif not isinstance(value, type | ModuleType | random.Random | threading.local):
+        names = attributes(value) | {"__class__": type(value)}
+    elif not isinstance(value, type | random.Random | threading.local):
         names = {key: each for key, each in getattr(value, "__dict__", {}).items() if is_plain(each)}
+    if isinstance(value, BaseException):
+        names = names | {"args": value.args}
     if isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom):
         items = [(BYTES, pickle.dumps(getattr(value, "bit_generator", value).__getstate__()))]
     elif (content := memory(value)) is not None:
@@ -262,14 +266,16 @@ def put_back(value: Any, was: dict[tuple[bool, Any], Any], now: dict[tuple[bool,
 
 
 def changed_keys(value: Any, was: dict[tuple[bool, Any], Any], now: dict[tuple[bool, Any], Any]) -> list[tuple[bool, Any]]:
-    """The keys that are new, gone or changed.
+    """The keys that are new, gone or changed, or those of a dict in another order.
 
     Not those of ``functools.cached_property``, unless it is a traced value that it keeps.
     """
     new = [(is_item, key) for (is_item, key), each in now.items() if (is_item, key) not in was and (
         is_item or isinstance(each, TracedArray)
         or not isinstance(inspect.getattr_static(type(value), key, None), functools.cached_property))]
-    return new + [key for key, each in was.items() if not same(now.get(key, now), each)]
+    changed = new + [key for key, each in was.items() if not same(now.get(key, now), each)]
+    moved = [key for key, other in zip(was, now, strict=False) if key != other and isinstance(value, dict)]
+    return changed or moved
 
 
 def same(now: object, was: object) -> bool:
