@@ -38,8 +38,10 @@ def schedule(plan: StitchPlan, rewrite: Callable[[ir.Kernel], ir.Kernel] = lambd
     while True:
         kernel = rewrite(with_launch(_build(Layout(plan))))
         wanted = max(wanted, kernel.shared_bytes)
-        rows = [b for b in kernel.buffers if (b.scope, b.role) == ("shared", "kept") and b.node not in plan.demoted]
-        if kernel.shared_bytes <= kernel.device.shared_per_block or not rows or kernel.device.kind == "cpu":
+        kept = (b for b in kernel.buffers if (b.scope, b.role) == ("shared", "kept"))
+        rows = [b for b in kept if b.node not in plan.demoted]
+        fits = kernel.device.kind == "cpu" or kernel.shared_bytes <= kernel.device.shared_per_block
+        if fits or not rows:
             return verify_kernel(replace(kernel, wanted_bytes=wanted))
         largest = max(rows, key=lambda b: (b.size, -b.node))
         plan = replace(plan, demoted=plan.demoted | {largest.node})
@@ -104,7 +106,8 @@ def _build(layout: Layout) -> ir.Kernel:
     keys, segments = list(layout.segments), list[ir.Segment]()
     for key, after in zip_longest(keys, keys[1:]):
         ends_level = after is not None and after[0] != key[0]
-        segments.append(_segment(layout, Names(constants), layout.segments[key], "grid" if ends_level else "none"))
+        barrier = "grid" if ends_level else "none"
+        segments.append(_segment(layout, Names(constants), layout.segments[key], barrier))
     ranked = {"input": 0, "output": 1, "scratch": 2, "shared": 3}
     buffers = sorted(layout.buffers.values(), key=lambda b: (ranked[b.scope], b.role == "exchange"))
     return ir.Kernel(
@@ -175,14 +178,15 @@ class _Nests:
             kind, part = ("lanes", "") if loop.warps else ("serial", "slice" * (self.segment.slices > 1))
             nest = (ir.Loop("ser", 0, loop.serial, nest, kind, part),)
         if loop.serial != 1 or any(f.along in ("column", "warp") for f, _ in found):
-            nest = (self._columns(loop, (*starts, *nest, *self._ends(found, f"thread % {WARP} == 0" * loop.warps))),)
+            ends = self._ends(found, f"thread % {WARP} == 0" * loop.warps)
+            nest = (self._columns(loop, (*starts, *nest, *ends)),)
         else:
             one = "lane == 0 and live" if self.live else "lane == 0"
             nest = (*starts, self._columns(loop, nest), *self._ends(found, one * self.gpu))
         before = (ir.If("live", tuple(work.before)),) if self.live and work.before else work.before
         barrier = self.layout.barriers[loop.order]
-        ends = () if barrier == "none" else (ir.Barrier(barrier),)
-        return ir.Phase(loop.cols, loop.serial, loop.chunked, (*before, *nest, *ends))
+        barriers = () if barrier == "none" else (ir.Barrier(barrier),)
+        return ir.Phase(loop.cols, loop.serial, loop.chunked, (*before, *nest, *barriers))
 
     def _columns(self, loop: LoopPlan, body: ir.Nest) -> ir.Loop:
         """The loop over the columns of a task, which the threads of a row share."""
@@ -192,9 +196,10 @@ class _Nests:
         return ir.Loop("col", 0, loop.cols, body, self.who, part)
 
     def _ends(self, found: Sequence[tuple[ir.Fold, Stores]], one: str) -> ir.Nest:
-        """Folds end. All threads of a row have the results. ``one`` is true for the one that stores."""
+        """Folds end. All threads of a row have the results, and one for which ``one`` is true stores."""
         folds, stores = tuple(f for f, _ in found), tuple(s for _, stores in found for s in stores)
-        combines = (ir.Combine(folds[k:k + EXCHANGED_AT_ONCE]) for k in range(0, len(folds), EXCHANGED_AT_ONCE))
+        firsts = range(0, len(folds), EXCHANGED_AT_ONCE)
+        combines = (ir.Combine(folds[k:k + EXCHANGED_AT_ONCE]) for k in firsts)
         return (*combines, *((ir.If(one, stores),) if one and stores else stores))
 
     def _carry(self, fold: ir.Fold, stores: Stores) -> None:

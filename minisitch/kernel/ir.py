@@ -82,9 +82,9 @@ class Buffer:
     size: int
     scope: str
     node: int
-    slot: str = ""  # the buffer whose bytes it has: its own name, unless some take turns in one slot
+    slot: str = ""  # the buffer whose bytes it has: itself, unless some take turns
     why: str = ""
-    role: str = ""  # "partial" | "carry" | "kept" | "together" | "exchange"; "": one value of the program
+    role: str = ""  # "partial" | "carry" | "kept" | "together" | "exchange"; "": a value of the program
     window: bool = False  # a part of an array, which may begin anywhere in it: so no wide accesses
 
     def __post_init__(self) -> None:
@@ -189,7 +189,7 @@ class Fold:
     node: int
     buffer: str = ""
     cell: Index = ZERO
-    lanes: int = 1  # neighbouring threads that shuffle their results together, halving the distance each time
+    lanes: int = 1  # neighbouring threads that shuffle their results together
     exchange: str = ""  # shared memory through which the warps of a row exchange results
     lost: str = ""
 
@@ -303,7 +303,7 @@ class Loop:
     kind: str = "serial"
     part: str = ""
     step: int = 1  # columns, or reduced rows, that a turn takes
-    within: Guard = ()  # turns for which it does not hold are left out: their column lies behind the row
+    within: Guard = ()  # turns are left out for which it does not hold: they lie behind the row
 
 
 Stmt = Scalar | Start | Accumulate | Combine | Window | VectorMove | Barrier | Let | If | Loop
@@ -366,14 +366,15 @@ class Phase:
         for stmt, around in walk(self.nest):
             if isinstance(stmt, Loop) and not any(isinstance(s, Loop) for s, _ in walk(stmt.body)):
                 inside = [s for s, _ in walk(stmt.body)]
-                body = tuple(s for s in takewhile(lambda s: not isinstance(s, Combine), inside) if isinstance(s, Scalar))
+                first = takewhile(lambda s: not isinstance(s, Combine), inside)
+                body = tuple(s for s in first if isinstance(s, Scalar))
                 if body or not inside or any(isinstance(s, Accumulate) for s in inside):
                     found.append(Innermost((*around, stmt), body))
         return tuple(found)
 
     @cached_property
     def body(self) -> tuple[Scalar, ...]:
-        """What it does for each column and reduced row: in the longest piece, if there are several."""
+        """What it does for each column and reduced row: in the longest piece of its loop."""
         return max((i.body for i in self.innermost), key=len, default=())
 
     @cached_property
@@ -457,7 +458,7 @@ class Segment:
 
     @property
     def ragged(self) -> bool:
-        """Whether the last task has fewer rows than a block takes: some threads are not ``live``."""
+        """Whether the last task has fewer rows than the others: some threads are not ``live``."""
         return self.kind == "row" and self.rows % self.thread_map.rows_per_block != 0
 
     def totals(self, phase: Phase | None = None) -> dict[str, int]:
@@ -477,9 +478,14 @@ class Segment:
 
         Several cores share a segment that has at least ``Device.serial_below`` of them.
         """
-        def count(body: Sequence[Scalar]) -> int:
+        def weight(body: Sequence[Scalar]) -> int:
             return len(body) + (HEAVY - 1) * sum(isinstance(s, Compute) and s.heavy for s in body)
-        return self.rows * sum(p.cols * p.serial * (count(p.body) + len(p.folds)) + count(p.before) for p in self.phases)
+
+        total = 0
+        for phase in self.phases:
+            each_turn = weight(phase.body) + len(phase.folds)
+            total += phase.cols * phase.serial * each_turn + weight(phase.before)
+        return self.rows * total
 
 
 @dataclass(frozen=True)
@@ -542,8 +548,9 @@ class Kernel:
     @property
     def block_barriers(self) -> int:
         """Block barriers one block passes for one task of each segment; a core has none."""
-        phases = (phase for segment in self.segments for phase in segment.phases if self.device.kind == "gpu")
-        return sum(phase.block_barriers for phase in phases)
+        if self.device.kind == "cpu":
+            return 0
+        return sum(phase.block_barriers for segment in self.segments for phase in segment.phases)
 
     @property
     def shared_bytes(self) -> int:
@@ -557,9 +564,11 @@ class Kernel:
     @property
     def placements(self) -> tuple[tuple[int, str, str, str], ...]:
         """(node, scheme, where, why) of each sub-root."""
-        schemes = map(self.plan.scheme, self.plan.sub_roots)
-        return tuple((sub_root.node, name, ", ".join(map(self._place, locations)), why)
-                     for sub_root, (name, why), locations in zip(self.plan.sub_roots, schemes, self.locations, strict=True))
+        found = []
+        for sub_root, locations in zip(self.plan.sub_roots, self.locations, strict=True):
+            name, why = self.plan.scheme(sub_root)
+            found.append((sub_root.node, name, ", ".join(map(self._place, locations)), why))
+        return tuple(found)
 
     def _place(self, location: Location) -> str:
         b = self.by_name.get(location.buffer)
@@ -570,19 +579,25 @@ class Kernel:
 
 
 # ---------------------------------------------------------------- the printed form
-PARTS = {"chunk": ["this chunk's"], "chunk_turns": ["this chunk's"], "slice": ["this slice's"]}  # of a loop, in words
+PARTS = {"chunk": "this chunk's", "chunk_turns": "this chunk's", "slice": "this slice's"}  # in words
 
 
 def _print_kernel(kernel: Kernel) -> Iterator[str]:
     gpu = kernel.device.kind == "gpu"
-    inputs, outputs = (", ".join(f"{b.name}: {SHORT[b.dtype]}[{b.size}]" for b in kernel.parameters if b.scope == scope)
-                       for scope in ("input", "output"))
-    yield f"kernel {kernel.name}({inputs}) -> {outputs}"
+    def typed(scope: str) -> str:
+        found = (b for b in kernel.parameters if b.scope == scope)
+        return ", ".join(f"{b.name}: {SHORT[b.dtype]}[{b.size}]" for b in found)
+
+    yield f"kernel {kernel.name}({typed('input')}) -> {typed('output')}"
     for segment in kernel.segments:
         yield f"  map     {segment.thread_map.rule}: {segment.thread_map.why}"
-    who = count(kernel.grid, "block") if gpu else f"{count(kernel.grid, 'range')} of tasks, {count(kernel.device.sms, 'core')}"
-    room = f" x {count(kernel.block, 'thread')}, at most {count(kernel.registers, 'register')}" * gpu
-    yield f"  launch  {who}{room}, {kernel.shared_bytes} B {'shared' if gpu else 'of scratch rows'}"
+    if gpu:
+        blocks, registers = count(kernel.grid, "block"), count(kernel.registers, "register")
+        who, memory = f"{blocks} x {count(kernel.block, 'thread')}, at most {registers}", "shared"
+    else:
+        ranges, cores = count(kernel.grid, "range"), count(kernel.device.sms, "core")
+        who, memory = f"{ranges} of tasks, {cores}", "of scratch rows"
+    yield f"  launch  {who}, {kernel.shared_bytes} B {memory}"
     for node, scheme, where, why in kernel.placements:
         yield f"  place   %{node} {kernel.graph[node].op:<8} {where}  {scheme}{': ' + why if why else ''}"
     for name, dtype, value in kernel.constants:
@@ -621,9 +636,10 @@ def show_stmt(stmt: Stmt, totals: Mapping[str, int] | None = None) -> str:
     """One statement as a line of the printed kernel; ``totals`` as in ``index.show``."""
     match stmt:
         case Loop():
-            turns = f"{stmt.var} in {stmt.first}..{stmt.last}"
-            kind = [] if stmt.kind == "serial" else [stmt.kind]
-            return f"for {', '.join([turns, *PARTS.get(stmt.part, []), *(['in the row'] if stmt.within else []), *kind])}:"
+            turns, part = f"{stmt.var} in {stmt.first}..{stmt.last}", PARTS.get(stmt.part, "")
+            kind = "" if stmt.kind == "serial" else stmt.kind
+            words = [turns, part, "in the row" * bool(stmt.within), kind]
+            return f"for {', '.join(filter(None, words))}:"
         case If():
             return f"if {stmt.condition}:"
         case Let():
@@ -637,8 +653,8 @@ def show_stmt(stmt: Stmt, totals: Mapping[str, int] | None = None) -> str:
             return f"{stmt.name} = {stmt.buffer}[{show(stmt.index, totals)} : +{stmt.length}]{_where(stmt.guard, totals)}"
         case Start(fold) | Accumulate(fold):
             cell = f"{fold.buffer}[{show(fold.cell, totals)}]" if fold.buffer else fold.result
-            starts, adds = f"{cell} = start of {fold.op}", f"{fold.op} {fold.value} -> {cell}  along {fold.along}"
-            return f"{starts if isinstance(stmt, Start) else adds}  # %{fold.node}"
+            text = f"{fold.op} {fold.value} -> {cell}  along {fold.along}"
+            return f"{f'{cell} = start of {fold.op}' if isinstance(stmt, Start) else text}  # %{fold.node}"
         case _:
             return f"{_show_value(stmt, totals)}  # %{stmt.node}"
 
@@ -689,10 +705,13 @@ def indices(stmt: Stmt) -> list[Index]:
     return [*(c.index for c in getattr(stmt, "guard", ())), *own]
 
 
-OPERANDS = ("source", "value", "other")  # the fields of scalar statements that name a value they read, besides ``args``
+# The fields of scalar statements that name a value they read, besides ``args``.
+OPERANDS = ("source", "value", "other")
 
 
 def operands(stmt: Scalar) -> tuple[str, ...]:
     """Names of the values a statement reads, those in its indices and guards included."""
-    named = stmt.args if isinstance(stmt, Compute) else (getattr(stmt, field) for field in OPERANDS if hasattr(stmt, field))
-    return (*named, *sorted(frozenset().union(*(i.loaded for i in indices(stmt)))))
+    loaded = sorted(frozenset().union(*(i.loaded for i in indices(stmt))))
+    if isinstance(stmt, Compute):
+        return stmt.args
+    return (*(getattr(stmt, field) for field in OPERANDS if hasattr(stmt, field)), *loaded)

@@ -65,8 +65,8 @@ class Layout:
                 self.decisions.append(Decision((s.node,), scheme, "locality", why))
         self.buffers: dict[str, Buffer] = {}
         self.turn = 0
-        # Where readers in the same block find a value: a buffer, or "" for a register. A row of shared memory is
-        # indexed by row and column, and global memory as the whole value.
+        # Where readers in the same block find a value: a buffer, or "" for a register. A row of
+        # shared memory is indexed by row and column, and global memory as the whole value.
         self.places: dict[int, str] = {}
         self.memory: dict[int, str] = {}  # where a value lies in global memory
         # (loop, sub-root): the buffer through which the warps of a row exchange its results
@@ -140,7 +140,8 @@ class Layout:
             return ""
         # all chunks of a split row repeat this loop, and each keeps the value for itself
         replicated = s.space.kind == "row" and s.space.chunks > 1 and s.cols != s.space.cols
-        if s.role == "map" and s.node in self.memory and not replicated and not self.plan.composition.shares(s.node):
+        stored = s.role == "map" and s.node in self.memory
+        if stored and not replicated and not self.plan.composition.shares(s.node):
             return self.memory[s.node]
         if s.node in self.plan.demoted and not replicated:
             self.memory[s.node] = self._scratch(s.node, "demoted: shared memory is full")
@@ -164,13 +165,12 @@ class Layout:
         found, place = [], self.places.get(s.node)
         if place == "":
             who = "warp" if self.maps[s.segment].threads_per_row <= WARP else "block"
-            words = "register" if self.one_thread_a_row(s.segment) else f"register of every thread ({who} reduce)"
-            found.append(Location(words=words))
+            every = "" if self.one_thread_a_row(s.segment) else f" of every thread ({who} reduce)"
+            found.append(Location(words=f"register{every}"))
         elif place:
             found.append(Location(place))
-        for name in self.stored_in(s.node):
-            if name != place:
-                found.append(Location(name, f", the part of %{s.operand}" if s.role == "operand" else ""))
+        part = f", the part of %{s.operand}" if s.role == "operand" else ""
+        found += [Location(name, part) for name in self.stored_in(s.node) if name != place]
         return tuple(found) or (Location(words="register"),)
 
     # ------------------------------------------------------------ barriers
@@ -202,7 +202,8 @@ class Layout:
         """The values that a loop reads from memory and that another thread of the row wrote."""
         if self.one_thread_a_row(loop.segment):
             return set()
-        return {r.value for r in loop.reads if r.distance == "block" and self.final[r.value].along != "row"}
+        from_others = (r.value for r in loop.reads if r.distance == "block")
+        return {value for value in from_others if self.final[value].along != "row"}
 
     def _make_barriers(self) -> list[str]:
         """For each loop the barrier that ends it.

@@ -62,10 +62,11 @@ class Statements:
 
     # -- where a statement goes
     def _once(self, indices: Iterable[Index]) -> bool:
-        """True if what depends on these indices can run once a row: they do not change along the loop.
+        """True if what depends on these indices can run once a row.
 
-        False in a loop of no turns, because there is nothing to read. False in a loop of one column
-        that several threads share: only the thread of the column may read what it wrote.
+        They do not change along the loop. False in a loop of no turns, because there is nothing to
+        read. False in a loop of one column that several threads share: only the thread of the
+        column may read what it wrote.
         """
         cols, serial = self.loop.cols, self.loop.serial
         if cols * serial == 0 or (cols == 1 and not self.layout.one_thread_a_row(self.loop.segment)):
@@ -130,7 +131,8 @@ class Statements:
         """
         (value, position), guard = key, self._guard(key)
         # out of the loop that its guard depends on
-        hoisted = self._once(position) and not self._once((*position, *(condition.index for condition in guard)))
+        asked = (condition.index for condition in guard)
+        hoisted = self._once(position) and not self._once((*position, *asked))
         unguarded = hoisted or self.loop.pulled.guards[key] is None
         if unguarded:
             guard = () if in_bounds is None or in_bounds.verdict else (in_bounds,)
@@ -209,7 +211,8 @@ class Statements:
 
     def _fold(self, s: SubRoot, value: str) -> Fold:
         node, m, result = self.graph[s.node], self.m, f"r{s.node}"
-        dtype = compute_dtype(node.type.dtype) if s.role in ("partial", "carry") else node.type.dtype
+        partial, dtype = s.role in ("partial", "carry"), node.type.dtype
+        dtype = compute_dtype(dtype) if partial else dtype
         found = Fold(result, node.op, dtype, value, s.along, s.node)
         if s.role == "carry":
             cell = _cell({"lane_row": m.rows_per_block, "col": s.cols})

@@ -117,7 +117,8 @@ def _verify_task(kernel: ir.Kernel, segment: ir.Segment, written: _Written, plac
     """One task of a segment, which ends with a barrier or without."""
     known = {name for name, _, _ in kernel.constants}
     # a barrier that needs no statement: one thread does all of a row in order
-    implied = "block" if kernel.device.kind == "cpu" else "warp" if segment.thread_map.threads_per_row == 1 else ""
+    alone = "warp" if segment.thread_map.threads_per_row == 1 else ""
+    implied = "block" if kernel.device.kind == "cpu" else alone
     opening, closing = (ir.Phase(1, 1, False, nest) for nest in (segment.opening, segment.closing))
     when = ["before its tasks", *(f"phase {p}" for p in range(len(segment.phases))), "after its tasks"]
     for words, phase in zip(when, (opening, *segment.phases, closing), strict=True):
@@ -125,7 +126,8 @@ def _verify_task(kernel: ir.Kernel, segment: ir.Segment, written: _Written, plac
         _Nest(segment, phase, written, implied).check(phase.nest, known)
         if implied:
             written.meet(implied)
-    written.meet(segment.task_barrier if segment.task_barrier == "block" else implied or segment.task_barrier)
+    ends = segment.task_barrier
+    written.meet(ends if ends == "block" else implied or ends)
 
 
 # An element that only one thread has: the columns that a thread takes at once, and the index.
@@ -165,7 +167,8 @@ class _Written:
         self.holding = {b.name for b in kernel.buffers if b.scope == "input"}
         self.buffers, self.owners = kernel.by_name, kernel.owners
         self.since: dict[str, dict[BufferAccess, _Since]] = {}  # by owner of the bytes
-        self.cells: dict[tuple[str, int, Index], tuple[int, int]] = {}  # what a segment wrote of a row: from, to
+        # what a segment wrote of a row of a buffer: from where, to where
+        self.cells: dict[tuple[str, int, Index], tuple[int, int]] = {}
         self.segment, self.reach = 0, 0
         self.place, self.stmt = "", None  # type: str, ir.Stmt | None  # what is being checked
 
@@ -220,7 +223,8 @@ class _Written:
         row, column = _apart(index)
         first, last = self.cells.get((name, self.segment, row), (0, -1))
         if first <= last and not lies_within(column, guard, first, last):
-            raise self.wrong(f"{name} is read outside the columns {first} to {last} of its row, which are those written")
+            raise self.wrong(f"{name} is read outside the columns {first} to {last} of its row, "
+                             "which are those written")
 
     def meet(self, barrier: str) -> None:
         """Note that threads wait for each other here. ``none`` is a task's end without a barrier.
@@ -236,7 +240,7 @@ class _Written:
                 if barrier == "block" and shared:
                     since.first = max(since.first, self.reach)
                 since.met |= segment == self.segment and (barrier != "none" or not shared)
-                if since.first >= since.last:  # every block has waited: no later access has to be compared with this one
+                if since.first >= since.last:  # all blocks have waited: nothing later conflicts with it
                     del found[name, where, stores, segment]
 
 
@@ -275,7 +279,8 @@ class _Nest:
                     turns, all_turns = stmt.last - stmt.first, extent[stmt.var]
                     these = Within(variable(stmt.var, all_turns), stmt.first, stmt.last)
                     self.part = (*outside, *stmt.within, *([these] if turns < all_turns else []))
-                    inside = known if turns == 1 else set(known)  # what is computed once is known afterwards, too
+                    # what is computed once is known afterwards, too
+                    inside = known if turns == 1 else set(known)
                     self.check(stmt.body, inside, loop if stmt.kind == "rows" else loop or stmt.kind)
                     self.part = outside
                 case ir.If():
@@ -313,7 +318,8 @@ class _Nest:
     def _move(self, stmt: ir.VectorMove) -> None:
         window = self.written.buffers[stmt.buffer].window
         if window or not grouped(stmt.index, self.phase.cols, stmt.columns, self.segment.chunk):
-            raise self.written.wrong(f"a thread's columns do not lie side by side from a multiple of {stmt.columns} on")
+            raise self.written.wrong("a thread's columns do not lie side by side "
+                                     f"from a multiple of {stmt.columns} on")
         where = self.phase.width, stmt.index
         source, target = (stmt.registers, stmt.buffer) if stmt.stores else (stmt.buffer, stmt.registers)
         self.written.read(source, where)
