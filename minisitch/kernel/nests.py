@@ -32,6 +32,12 @@ def rewritten(nest: ir.Nest, change: Callable[[ir.Stmt], ir.Nest]) -> ir.Nest:
     return tuple(found)
 
 
+def with_phases(kernel: ir.Kernel, change: Callable[[ir.Segment, ir.Phase], ir.Phase]) -> ir.Kernel:
+    """The kernel with each phase replaced by what ``change`` makes of it."""
+    segments = (replace(s, phases=tuple(change(s, p) for p in s.phases)) for s in kernel.segments)
+    return replace(kernel, segments=tuple(segments))
+
+
 def with_operands(stmt: ir.Stmt, names: Mapping[str, str]) -> ir.Stmt:
     """The statement with other names for the values that it reads."""
     if isinstance(stmt, ir.Accumulate):

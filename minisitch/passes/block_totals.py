@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..kernel.ir import Fold, Kernel, Phase, Segment
-from ..kernel.nests import with_folds
+from ..kernel.nests import with_folds, with_phases
 from ..kernel.statements import LONG_SUM_OF_A_CORE
 from ..ops import kind_of
 from . import axes
@@ -35,8 +35,7 @@ def block_totals(kernel: Kernel) -> Kernel:
     """Give each block of long rows a total of its own."""
     if not any(_rounds(p) for s in kernel.segments for p in s.phases):
         return kernel
-    kernel = axes.with_whole_chunks(kernel)
-    return replace(kernel, segments=tuple(replace(s, phases=tuple(_in_blocks(s, p) for p in s.phases)) for s in kernel.segments))
+    return with_phases(axes.with_whole_chunks(kernel), _in_blocks)
 
 
 def _in_blocks(segment: Segment, phase: Phase) -> Phase:
@@ -49,12 +48,12 @@ def _in_blocks(segment: Segment, phase: Phase) -> Phase:
     elif len(columns) == 1 or (columns[0][2] < FEW and phase.cols <= LONG_SUM_OF_A_CORE):
         return phase
     nested = axes.nest(segment, phase, columns, block=block)
-    compensated = with_folds(nested.nest, lambda f: replace(f, lost=_lost(f, phase.cols)) if f.along != "carry" else f)
-    return axes.with_parts(replace(nested, nest=compensated))
 
+    def compensated(f: Fold) -> Fold:
+        is_long = f.rounds and phase.cols > LONG_SUM_OF_A_CORE
+        return f if f.along == "carry" else replace(f, lost=f"{f.result}_lost" if is_long else "")
 
-def _lost(f: Fold, columns: int) -> str:
-    return f"{f.result}_lost" if f.rounds and columns > LONG_SUM_OF_A_CORE else ""
+    return axes.with_parts(replace(nested, nest=with_folds(nested.nest, compensated)))
 
 
 def _block(phase: Phase, columns: Sequence[axes.Axis]) -> int:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ..kernel.ir import Choose, FromIndex, Kernel, Load, Loop, Nest, Phase, Stmt, Store
-from ..kernel.nests import rewritten
+from ..kernel.nests import rewritten, with_phases
 from ..stitch.index import ZERO, Within, variable
 from .registry import kernel_pass
 
@@ -24,16 +24,16 @@ MOST_CUTS = 3  # of an innermost loop; with more it stays whole
 @kernel_pass("cut_loops", "cpu")
 def cut_loops(kernel: Kernel) -> Kernel:
     """Cut the innermost loop of each phase where guards of it alone change."""
-    segments = tuple(replace(s, phases=tuple(map(_cut, s.phases))) for s in kernel.segments)
-    return kernel if segments == kernel.segments else replace(kernel, segments=segments)
+    made = with_phases(kernel, lambda _, phase: _cut(phase))
+    return kernel if made.segments == kernel.segments else made
 
 
 def _cut(phase: Phase) -> Phase:
     """Cut the innermost loop, if it runs over columns and has the same bounds in every task."""
     loops = [i.loops[-1] for i in phase.innermost]
-    if len(loops) != 1 or not loops[0].var.startswith("c") or loops[0].part or loops[0].within or loops[0].kind != "serial":
+    loop = loops[0] if len(loops) == 1 else None
+    if not loop or loop.part or loop.within or loop.kind != "serial" or not loop.var.startswith("c"):
         return phase
-    (loop,) = loops
     cuts = sorted({edge for s in phase.body for c in getattr(s, "guard", ()) for edge in _span(c, loop) or ()
                    if 0 < edge < loop.last})
     if not 0 < len(cuts) <= MOST_CUTS:

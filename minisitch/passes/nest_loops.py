@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..kernel.ir import Buffer, Fold, Kernel, Load, Phase, Segment
-from ..kernel.nests import with_folds
+from ..kernel.nests import with_folds, with_phases
 from ..kernel.statements import LONG_SUM_OF_A_CORE
 from ..ops import compute_dtype
 from ..stitch.index import Digit
@@ -37,8 +37,7 @@ def nest_loops(kernel: Kernel) -> Kernel:
     if "nest_loops" in kernel.passes:
         return kernel
     kernel = axes.with_whole_chunks(kernel)
-    segments = tuple(replace(s, phases=tuple(_nested(kernel, s, p) for p in s.phases)) for s in kernel.segments)
-    return with_rows(replace(kernel, segments=segments))
+    return with_rows(with_phases(kernel, lambda segment, phase: _nested(kernel, segment, phase)))
 
 
 def _nested(kernel: Kernel, segment: Segment, phase: Phase) -> Phase:

@@ -52,7 +52,10 @@ def _tiled(segment: Segment) -> Segment:
 
 def _across(phase: Phase) -> bool:
     """True if a load moves by one element from row to row, and by a line or more along a row."""
-    if phase.folds or phase.serial != 1 or phase.cols <= LINE_COLUMNS or not (is_flat(phase) and takes_column_whole(phase)):
+    if phase.folds or phase.serial != 1 or phase.cols <= LINE_COLUMNS:
         return False
-    steps = [{(a.var, a.stride): c for c, a in s.index.terms if isinstance(a, Digit)} for s in phase.body if isinstance(s, Load)]
+    if not is_flat(phase) or not takes_column_whole(phase):
+        return False
+    loads = (s.index for s in phase.body if isinstance(s, Load))
+    steps = ({(a.var, a.stride): c for c, a in i.terms if isinstance(a, Digit)} for i in loads)
     return any(at.get(("row", 1)) == 1 and at.get(("col", 1), 0) >= LINE_COLUMNS for at in steps)

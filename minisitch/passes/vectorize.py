@@ -211,7 +211,8 @@ class _Group:
 
     def _plain(self, k: int, stmt: ir.Load | ir.Store) -> bool:
         """True if it is always made, at a place that no integer loaded in the loop decides."""
-        return not stmt.guard and not (isinstance(stmt, ir.Load) and stmt.clamp) and not stmt.index.loaded & self.inner[k]
+        clamped = isinstance(stmt, ir.Load) and stmt.clamp
+        return not (stmt.guard or clamped or stmt.index.loaded & self.inner[k])
 
     def _side_by_side(self, k: int, stmt: ir.Load | ir.Store, width: int) -> bool:
         return (self._plain(k, stmt) and not self.work.buffers[stmt.buffer].window
@@ -283,17 +284,15 @@ class _Group:
 
     def _keep(self) -> None:
         """Keep as many rows as there is room for, those of shared memory first."""
-        streams, buffers = self._streams(), self.work.buffers
-        owners, names = self.work.kernel.owners, {x.buffer for x in streams}
-        mates = {n: [b for b in owners if owners[b] == owners[n]] if buffers[n].scope == "shared" else [n] for n in names}
-        streams = [x for x in streams if names.issuperset(mates[x.buffer])]  # buffers that share bytes move together, or none does
-        taken: set[str] = set()
-        for x in sorted(streams, key=lambda x: (buffers[x.buffer].scope != "shared", -len(x.again))):
-            if x.buffer in taken and buffers[x.buffer].scope == "shared":
-                continue
-            together = [y for y in streams if y.buffer in mates[x.buffer]] if buffers[x.buffer].scope == "shared" else [x]
-            taken |= {y.buffer for y in together}
-            self._keep_together(together)
+        streams, owners = self._streams(), self.work.kernel.owners
+        names = {x.buffer for x in streams}
+        shared = {name for name in names if self.work.buffers[name].scope == "shared"}
+        groups: dict[object, list[_Stream]] = {}  # rows of shared memory by the owner of their bytes, each other row alone
+        for x in sorted(streams, key=lambda x: (x.buffer not in shared, -len(x.again))):
+            groups.setdefault(owners[x.buffer] if x.buffer in shared else x, []).append(x)
+        for owner, group in groups.items():
+            if names.issuperset(name for name in owners if owners[name] == owner):  # all move that share bytes, or none does
+                self._keep_together(sorted(group, key=streams.index))
 
     def _keep_together(self, streams: Sequence[_Stream]) -> None:
         """Keep the rows of some streams in one register array: they are never live together."""

@@ -89,8 +89,8 @@ class _Windows:
         whole = [(c, x) for c, a in mine for x in inner if a == Digit(x.var, 1, self.extent[x.var]) and c > 0]
         if not mine or len(whole) != len(mine) or len(mine) > len(inner) or base.loaded:
             return stmt
-        asked = {name for c in stmt.guard for name in c.index.variables}
-        if stmt.guard and (isinstance(stmt, ir.Store) or asked & {x.var for x in inner} or any(c.index.loaded for c in stmt.guard)):
+        changes = {x.var for x in inner}.union(*(c.index.loaded for c in stmt.guard))
+        if stmt.guard and (isinstance(stmt, ir.Store) or any(c.index.variables & changes for c in stmt.guard)):
             return stmt  # part of the window may lie outside
         place, length = Index(0, tuple(mine)), 1 + sum(c * (x.last - 1) for c, x in whole)
         shared = (stmt.buffer, base, stmt.guard) in self.windows  # with the piece before, so it lies in the buffer
