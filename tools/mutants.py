@@ -50,10 +50,9 @@ def mutant(fault: str, tests: str, *edits: str) -> Mutant:
 
 
 CLAMPED = """
-name, alternatives = self.names.fresh(key[0]), self.loop.pulled.guards[key]
-guard = alternatives[0] if len(alternatives) == 1 else ()
-dtype = self.layout.buffers[buffer].dtype
-self._emit(Load(name, buffer, offset, guard, not guard, dtype, key[0]), variables)
+(value, position), guard = key, self.loop.pulled.guards[key] or ()
+name, dtype = self.names.fresh(value), self.layout.buffers[buffer].dtype
+self._emit(Load(name, buffer, offset, guard, not guard, dtype, value), position)
 return name"""
 BLIND = """
 ends = [*range(0, len(graph), most), len(graph)]
