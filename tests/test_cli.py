@@ -189,6 +189,8 @@ def test_version_and_interrupts_and_broken_pipes(program, capsys, monkeypatch):
     (["compare", "{program}:softmax", "--arg", "x=f32[2000000,2000000,100]"], "cannot read the type 'f32[2000000,2000000,100]'; "),
     (["compare", "{program}:softmax", "--arg", "x=f32[9000000000,9000000000]"], "with at most 2**44 elements"),
     (["compare", "{program}:softmax", "--arg", "x=f32[2]", "--strategy", "xla,magic"], "unknown strategy 'magic'"),
+    (["explain", "{program}:softmax", "--arg", "x=f32[2]", "--strategy", "xla,auto"], "unknown strategy 'xla,auto'"),
+    (["explain", "{program}:softmax", "--arg", "x=f32[2]", "--strategy", ""], "unknown strategy ''"),
     (["explain", "{program}:softmax", "--arg", "x=f32[2]", "--device", "abacus"], "unknown device 'abacus'; known: cpu, "),
     (["compare", "missing.py:f"], "the file missing.py does not exist; write FILE.py:FUNCTION"),
     (["compare", "{program}:nothing"], "has no function 'nothing'; it has softmax, only, first, branches, wrong_shape"),

@@ -191,3 +191,23 @@ def test_a_first_call_that_fails_or_is_interrupted_leaves_nothing_behind():
             f(np.ones(3))
     error = None
     assert (f(np.ones(3)) == 2).all()
+
+
+def test_a_first_call_may_make_the_same_call(monkeypatch):
+    """As the handler of a signal does that comes during a first call: the thread waits for no lock that it holds."""
+    asked = []
+
+    def asks_itself(graph, device):
+        if not asked:
+            asked.append(None)
+            asked.append(twice(ones))
+        return ms.make_plan(graph, "asks_itself", [])
+
+    ones = np.ones(3)
+    monkeypatch.setitem(ms.STRATEGIES, "asks_itself", asks_itself)
+    twice = ms.jit(lambda x: x * 2 + 1, strategy="asks_itself", target="python")
+    found = []
+    thread = threading.Thread(target=lambda: found.append(twice(ones)), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert found and np.array_equal(found[0], [3, 3, 3]) and np.array_equal(asked[1], [3, 3, 3])

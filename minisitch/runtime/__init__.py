@@ -179,7 +179,8 @@ def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu", dev
 
 
 # ---------------------------------------------------------------- the front door
-_turns: dict[Any, threading.Lock] = {}  # (id of a Jitted, key) -> lock of its first call
+# (id of a Jitted, key) -> lock of its first call. Reentrant: a signal's handler may make the same call.
+_turns: dict[Any, Any] = {}
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_turns.clear)  # the child lacks the threads that hold them
 
@@ -241,7 +242,7 @@ class Jitted:
 
     def _compile_once(self, key: Any, args: tuple, kwargs: dict) -> tuple[Sequence[Any], RunCall]:
         """Compile a key in one thread while others wait. If it fails, the next thread tries."""
-        with _turns.setdefault((id(self), key), threading.Lock()):
+        with _turns.setdefault((id(self), key), threading.RLock()):
             found = _signature(args, kwargs, self._numbers)[1]
             if not (run := self._ready.find(found)):
                 self._notice_ints(args, kwargs)
