@@ -1,6 +1,6 @@
 """Ctrl-C at any moment leaves a process that can compile: real signals to real processes, and a second call in the same process.
 
-    MINISITCH_INTERRUPTS=90 python -m pytest -n 0 tests/test_right_interrupt.py     90 moments instead of 12
+    MINISITCH_INTERRUPTS=90 python -m pytest -n 0 tests/test_right_interrupt.py     90 moments instead of 3
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import minisitch as ms
 from minisitch import runtime
 from minisitch.errors import undisturbed
 
-MOMENTS = int(os.environ.get("MINISITCH_INTERRUPTS", "6"))
+MOMENTS = int(os.environ.get("MINISITCH_INTERRUPTS", "3"))
 FIRST_CALL = 1.2  # seconds of the first call below, about, with nothing in the cache
 ROOT = Path(__file__).parent.parent
 
