@@ -38,7 +38,6 @@ from ..strategies.regions import runs_in_numpy
 from ..trace import Program, trace
 from ..trace.tracebacks import door
 from ..trace.tree import flatten
-from .page import table as html_table
 
 Made = TypeVar("Made")
 
@@ -125,8 +124,10 @@ class Comparison:
         return "".join([headings, "|---" * (headings.count("|") - 1) + "|\n", *rows])
 
     def _repr_html_(self) -> str:
-        headings, *rows = self._table()
-        return f"{html_table(headings, rows, 'minisitch-compare')}<p>{escape(self.note)}</p>"
+        headings, *rows = ("".join(f"<{kind}>{escape(cell)}</{kind}>" for cell in line)
+                           for kind, line in zip(["th", *["td"] * len(self.rows)], self._table(), strict=True))
+        table = f"<thead><tr>{headings}</tr></thead><tbody>{''.join(f'<tr>{row}</tr>' for row in rows)}</tbody>"
+        return f'<div class="scroll"><table class="minisitch-compare">{table}</table></div><p>{escape(self.note)}</p>'
 
 
 def widened(graph: Graph) -> str:

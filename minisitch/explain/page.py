@@ -6,7 +6,7 @@ come first. All facts and numbers are in the text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
 
@@ -156,10 +156,3 @@ def _drawn_operands(graph: Graph, node: int, place: dict[int, int]) -> list[int]
             seen.add(arg)
             pending.extend(graph[arg].args)
     return sorted(found)
-
-
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]], style: str = "plain") -> str:
-    """A table. ``style`` is its class."""
-    head = "".join(f"<th>{escape(h)}</th>" for h in headings)
-    body = "".join("<tr>" + "".join(f"<td>{escape(str(c))}</td>" for c in row) + "</tr>" for row in rows)
-    return f'<div class="scroll"><table class="{style}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

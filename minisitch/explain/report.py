@@ -82,11 +82,6 @@ class Report:
         return self.stages.decisions
 
     @property
-    def widened(self) -> str:
-        """The line where float32 becomes float64, or an empty string."""
-        return widened(self.stages.program.graph)
-
-    @property
     def svg(self) -> str:
         """The overview as a picture: one box for each kernel or library call."""
         return pages.overview(self.name, self.stages)
@@ -135,7 +130,8 @@ class Report:
         plan, graph = self.stages.plan, self.stages.graph
         out = [f"{self.name}: strategy {plan.strategy}, scheduled for {self.stages.device.name}", "",
                f"# after simplify: {count(len(graph), 'node')}", str(graph), "", str(plan)]
-        out += ["", f"# {self.widened}"] * bool(self.widened)
+        if said := widened(self.stages.program.graph):
+            out += ["", f"# {said}"]
         for card in self.cards:
             launched = f"  # launched {card.launches} times" if card.launches > 1 else ""
             same = card.body.origin == tuple(range(len(graph)))

@@ -18,7 +18,6 @@ import importlib
 import importlib.util
 import itertools
 import math
-import operator
 import re
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -76,10 +75,11 @@ def _function(text: str, name: str, architecture: str, exact: bool) -> Callable[
 
     namespace: dict[str, Any] = {"__name__": "minisitch.runtime.cuda.compile", "np": np, "math": math, "cuda": cuda}
     code = compile(plain(text, exact), f"<minisitch cuda {name}>", "exec")
-    namespace |= _wide_accesses() if names_in(code) & {"load_wide", "store_wide"} else {}
+    if own := names_in(code) & {"load_wide", "store_wide", "rounded_product"}:
+        module = importlib.import_module(f"{__package__}.wide")  # only here, because it imports Numba
+        namespace |= {n: getattr(module, n) for n in own}
     namespace |= {n: _helper(n, architecture) for n in names_in(code) & _device_functions().keys()}
     namespace |= {n: ordered_operations()[n] for n in names_in(code) & set(ORDERED)}
-    namespace |= {"rounded_product": _rounded_product()} if "rounded_product" in names_in(code) else {}
     return execute(code, name, text, namespace)
 
 
@@ -93,34 +93,6 @@ def _helper(name: str, architecture: str) -> Any:
     from numba import cuda
 
     return cuda.jit(device=True)(over_helpers(_device_functions(), name, lambda n: _helper(n, architecture)))
-
-
-@functools.cache
-def _wide_accesses() -> dict[str, Any]:
-    module = importlib.import_module(f"{__package__}.wide")  # only here, because it imports Numba
-    return {"load_wide": module.load_wide, "store_wide": module.store_wide}
-
-
-@functools.cache
-def _rounded_product() -> Any:
-    """``a * b`` that NVIDIA's compiler never fuses with a sum. For integers the plain product."""
-    from llvmlite import ir
-    from numba.cuda.extending import intrinsic
-
-    @intrinsic
-    def rounded_product(typing: Any, a: Any, b: Any) -> Any:
-        plain = typing.resolve_function_type(operator.mul, (a, b), {})
-
-        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            result = context.get_data_type(signature.return_type)
-            if not isinstance(result, ir.FloatType | ir.DoubleType):
-                return context.get_function(operator.mul, plain)(builder, arguments)
-            name = f"llvm.nvvm.mul.rn.{'f' if isinstance(result, ir.FloatType) else 'd'}"
-            product = builder.module.declare_intrinsic(name, (), ir.FunctionType(result, [result, result]))
-            factors = zip(arguments, signature.args, strict=True)
-            return builder.call(product, [context.cast(builder, v, t, signature.return_type) for v, t in factors])
-        return plain.return_type(a, b), build
-    return rounded_product
 
 
 # ---------------------------------------------------------------- rewrites before Numba

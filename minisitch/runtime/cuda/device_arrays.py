@@ -49,8 +49,9 @@ def look(leaf: Any) -> Seen | None:
         return None
     if interface.get("mask") is not None:
         raise MinisitchError("a masked device array cannot be compiled: pass its values and its mask as two arguments")
-    dtype = np.dtype(interface["typestr"])
-    _require_c_order(interface["shape"], interface.get("strides"), dtype.itemsize, library)
+    shape, strides, dtype = interface["shape"], interface.get("strides"), np.dtype(interface["typestr"])
+    if strides and not np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides).flags.c_contiguous:
+        raise DeviceError(f"an array of {library} with shape {tuple(shape)} is not in C order: pass a contiguous copy of it")
     stream = interface.get("stream")
     return Seen(int(interface["data"][0] or 0), library, None if stream is None else _normal(stream), leaf)
 
@@ -61,15 +62,6 @@ def _look_at_tensor(tensor: Any) -> Seen:
         raise MinisitchError("a compiled function gives no gradients to Torch: pass x.detach(), or call it under torch.no_grad()")
     tensor = tensor.contiguous()
     return Seen(tensor.data_ptr(), "torch", current_stream("torch"), tensor)
-
-
-def _require_c_order(shape: Sequence[int], strides: Sequence[int] | None, itemsize: int, library: str) -> None:
-    """Raise DeviceError if an array is not in C order."""
-    expected = itemsize
-    for size, stride in reversed(list(zip(shape, strides or (), strict=True)) if strides else []):
-        if size != 1 and stride != expected and 0 not in shape:
-            raise DeviceError(f"an array of {library} with shape {tuple(shape)} is not in C order: pass a contiguous copy of it")
-        expected *= size
 
 
 def _normal(stream: int) -> int:

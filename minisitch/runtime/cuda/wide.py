@@ -1,9 +1,10 @@
-"""Wide accesses: move several elements between an array and registers, up to 16 bytes at once.
+"""Wide accesses move several elements between an array and registers, up to 16 bytes at once.
 
 In:  calls in emitted CUDA text. Out: LLVM's vector loads and stores, with their alignment.
 
     load_wide(v0s, 0, x0, first, 4)        v0s[0:4] = x0[first : first + 4]
     store_wide(y0, first, y0s, 0, 4)       y0[first : first + 4] = y0s[0:4]
+    rounded_product(a, b)                  a * b, which NVIDIA's compiler never fuses with a sum
 
 The address must be a multiple of the access's size. ``simt`` has its own versions, which check it.
 This module imports Numba, so it is imported only when a kernel is compiled.
@@ -11,6 +12,7 @@ This module imports Numba, so it is imported only when a kernel is compiled.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,6 +52,22 @@ def store_wide(typing: Any, array: Any, index: Any, registers: Any, at: Any, cou
         return context.get_dummy_value()
 
     return types.void(array, index, registers, at, count), build
+
+
+@intrinsic
+def rounded_product(typing: Any, a: Any, b: Any) -> Any:
+    """``a * b`` rounded on its own. For integers the plain product."""
+    plain = typing.resolve_function_type(operator.mul, (a, b), {})
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        result = context.get_data_type(signature.return_type)
+        if not isinstance(result, ir.FloatType | ir.DoubleType):
+            return context.get_function(operator.mul, plain)(builder, arguments)
+        name = f"llvm.nvvm.mul.rn.{'f' if isinstance(result, ir.FloatType) else 'd'}"
+        product = builder.module.declare_intrinsic(name, (), ir.FunctionType(result, [result, result]))
+        factors = zip(arguments, signature.args, strict=True)
+        return builder.call(product, [context.cast(builder, v, t, signature.return_type) for v, t in factors])
+    return plain.return_type(a, b), build
 
 
 class _Cells:
