@@ -55,8 +55,18 @@ class Derived(Base):
     pass
 
 
+class Field:
+    """A descriptor with a state of its own."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __get__(self, holder, kind=None):
+        return self.value
+
+
 class Parent:
-    rate, table = 1.0, np.ones(4)
+    rate, table, field = 1.0, np.ones(4), Field(1.0)
 
     @staticmethod
     def plus(x):
@@ -78,18 +88,20 @@ class Heir(Parent):
 FORMER = dict(vars(Parent))
 
 
+class One:
+    __match_args__ = ("first",)
+    first, second = 1.0, 2.0
+
+
+def in_a_pattern(x) -> 2:
+    match OUT.first:
+        case One(found):
+            return x * found
+    return x
+
+
 class Mode(enum.Enum):
     SLOW, FAST = 1.0, 2.0
-
-
-class Field:
-    """A descriptor with a state of its own."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def __get__(self, holder, kind=None):
-        return self.value
 
 
 class Looked:
@@ -235,6 +247,14 @@ SEEN |= {  # what a class has from its bases, and what an array of objects holds
         lambda x: Heir.times(x), lambda i: setattr(Parent, "times", classmethod(lambda cls, x: x * cls.rate * i))),
     "the bases of a class": (lambda x: x * Heir.rate, lambda i: setattr(Heir, "__bases__", [(Parent,), (Other,)][i % 2])),
     "a class that is registered": (lambda x: x * (2 if isinstance(OUT.o, OUT.kind) else 3), lambda i: OUT.kind.register([int, Base][i % 2])),
+    "a descriptor that another hides": (lambda x: x * Heir().field, lambda i: setattr([Parent, Heir][i > 1], "field", Field(i))),
+    "an attribute in a class pattern": (lambda x: in_a_pattern(x), lambda i: setattr(OUT.first, "first", i)),
+    "the names of a class pattern": (
+        lambda x: in_a_pattern(x), lambda i: setattr(One, "__match_args__", [("first",), ("second",)][i % 2])),
+    "a new name in a module": (
+        lambda x: x * (2 if hasattr(OUT.module, "extra") else 3), lambda i: i % 2 and setattr(OUT.module, "extra", i)),
+    "the values of a dict, and its keys": (lambda x: x * sum(OUT.values) + len(OUT.keys), lambda i: OUT.numbers.update({str(i): i})),
+    "an annotation": (lambda x: x * len(in_a_pattern.__annotations__["return"]), lambda i: None),
     "a list in an array of objects": (lambda x: x * OUT.objects[1][0], lambda i: OUT.objects[1].__setitem__(0, i)),
     "a list in a field of an array": (lambda x: x * OUT.fields["a"][0][0], lambda i: OUT.fields["a"][0].__setitem__(0, i)),
     "a list in a record": (lambda x: x * OUT.field["a"][0], lambda i: OUT.field["a"].__setitem__(0, i)),
@@ -345,7 +365,8 @@ def new_world():
         globals().pop(name, None)
     if "extra" in vars(Base):
         del Base.extra
-    for name in ("rate", "plus"):
+    One.__match_args__ = ("first",)
+    for name in ("rate", "plus", "field"):
         setattr(Parent, name, FORMER[name])
         vars(Heir).get(name) and delattr(Heir, name)
     builtins.my_builtin, Meta.level, helper.k, helper.__doc__, Meta.of_class = 1.0, 1.0, 1.0, None, lambda cls: 1.0
@@ -369,6 +390,7 @@ def new_world():
         c_array=(ctypes.c_double * 2)(1, 2), record=np.zeros(2, [("a", "f8")])[0], vectorized=np.vectorize(lambda k: k * OUT.factor),
         namespace=argparse.Namespace(rate=1.0), listed=listed, take=listed.__getitem__, ask=numbers.get, w=w, total=w.sum, few={o},
         keyed={o: 1}, v=np.ones((1, 3)), like=Like(np.ones(4)), rows=np.ones(4), places=[w, np.zeros(4)], named="rate",
+        first=One(), keys=numbers.keys(), module=types.ModuleType("hunted"),
         kind=abc.ABCMeta("Kind", (), {}), objects=np.array([o, [1.0]], object),
         fields=np.array([([1.0],)], [("a", object)]), field=np.array([([1.0],)], [("a", object)])[0])
 

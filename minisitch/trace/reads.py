@@ -65,7 +65,7 @@ ASKING = {"hasattr", "__getattr__", "AttributeError", *DYNAMIC}  # code with the
 # code with these notices whether two outside objects are the same
 SAME = set("IS_OP CONTAINS_OP BUILD_SET is_ is_not index count remove set frozenset fromkeys".split())
 FEW = 32  # numbers of a list or dict that are compared one by one
-NAMES = {"__name__", "__qualname__", "__doc__", "__module__"}  # what functions and classes tell of themselves
+NAMES = {"__name__", "__qualname__", "__doc__", "__module__", "__match_args__"}  # what functions and classes tell of themselves
 
 
 class Stale(MinisitchError):
@@ -155,10 +155,15 @@ class ReadsWriter:
         self._copied = outside.copies.keys() - self._viewed
         self._words = {name for code in self._executed for name in (*code.co_names, *_texts(code.co_consts))}
         self._words |= {code.co_name for code in self._executed if code.co_name == "__getattr__"}
+        self._done = {(each.opname, each.argval) for code in self._executed for each in dis.get_instructions(code)}
+        if any(op == "MATCH_CLASS" for op, _ in self._done):
+            patterns = [getattr(value, "__match_args__", ()) for value, _ in outside.met.values() if isinstance(value, type)]
+            self._words.update(["__match_args__"], *patterns)
         self._any_words = {name for code in outside.executed for name in code.co_names}  # also those of libraries' code
         self._words.update(word for value, _ in outside.met.values() if isinstance(value, attrgetter | methodcaller)
                            for each in value.__reduce__()[1] if isinstance(each, str) for word in each.split("."))
         self._seen: dict[int, str] = {}  # id of a visited value -> its name
+        self._alive: list[Any] = []  # the visited values, so that their ids stay their own
         self._visited: set[CodeType] = set()  # of functions, with those inside them
         self._checked: set[tuple[type, str]] = set()  # classes and names of functions
         self._roots: set[int] = set()  # the function of the method that is traced: it stays the same
@@ -173,6 +178,9 @@ class ReadsWriter:
     def visit(self, name: str, value: Any) -> None:
         """Write lines for everything a value holds that the program may have read."""
         self._seen[id(value)] = name
+        self._alive.append(value)
+        if isinstance(value, ModuleType):
+            self._count_names(value)
         ran = True
         if isinstance(value, FunctionType) and user_file(value.__code__.co_filename):
             ran = value.__code__ in self._executed
@@ -182,7 +190,7 @@ class ReadsWriter:
             return
         of = value if isinstance(value, FunctionType | type) else type(value)
         named = NAMES & self._words if is_users_def(of) or (isinstance(of, type) and is_users(of)) else ()
-        for key in sorted(named):
+        for key in sorted(key for key in named if hasattr(of, key)):
             self._look(f"{name if of is value else f'{name}.__class__'}.{key}", getattr(of, key))
         for part in parts(value):
             if not part.is_item and part.key in ("__class__", "__bases__"):
@@ -215,18 +223,19 @@ class ReadsWriter:
             return bool(DYNAMIC & self._words) or (is_users(type(value)) and not all(map(is_users, type(value).__mro__[:-1])))
         return part.key in self._any_words or part.key in ("__self__", "__wrapped__", CALLED)
 
-    def _count_names(self, kind: type) -> None:
-        """Check that a class has no new attributes, if the program would notice."""
-        for base in filter(is_users, kind.__mro__ if ASKING & self._words else ()):
+    def _count_names(self, kind: type | ModuleType) -> None:
+        """Check that a class or module has no new attributes, if the program would notice."""
+        owners = kind.__mro__ if isinstance(kind, type) else (kind,)
+        for base in filter(is_users, owners if ASKING & self._words else ()):
             self.lines.append(f"if len({self.bind(base.__name__, base)}.__dict__) != {len(vars(base))}: raise Stale")
 
     def visit_imported(self) -> None:
         """Visit the modules that the program imports itself. If it compares objects with ``is``, others stay others."""
-        done = {(each.opname, each.argval) for code in self._executed for each in dis.get_instructions(code)}
-        for name in sorted(name for op, name in done if op == "IMPORT_NAME" and name in sys.modules):
+        for name in sorted(name for op, name in self._done if op == "IMPORT_NAME" and name in sys.modules):
             self._look(f"modules[{name!r}]", sys.modules[name])
         own = [name for name in (*self._seen.values(), *self.arrays.values()) if re.fullmatch(r"[va]\d+", name)]
-        if len(own) > 1 and (SAME & self._words or any(op in SAME or (op == "COMPARE_OP" and "=" in value) for op, value in done)):
+        compares = any(op in SAME or (op == "COMPARE_OP" and "=" in value) for op, value in self._done)
+        if len(own) > 1 and (SAME & self._words or compares):
             self.lines.append(f"if len({{{', '.join(f'id({name})' for name in own)}}}) != {len(own)}: raise Stale")
 
     def _look_into_numpy(self, module: ModuleType) -> None:
@@ -293,7 +302,7 @@ class ReadsWriter:
                     if hidden and key in self._words and key not in own:
                         self.lines.append(f"if {key!r} in {name}.__dict__: raise Stale")
                 elif hasattr(each, "__get__"):
-                    self._look_at_descriptor(base, key, each)
+                    self._look_at_descriptor(kind, base, key, each)
                 elif key not in own and not key.startswith("__") and self._may_read(kind, OutsidePart(base, False, key, each)):
                     # the program sees the class itself
                     if kind is value and id(value) not in self._copied and isinstance(each, np.ndarray):
@@ -313,10 +322,12 @@ class ReadsWriter:
                 if id(fn) not in self._seen:
                     self.visit(self.bind(key, fn), fn)
 
-    def _look_at_descriptor(self, kind: type, key: str, member: Any) -> None:
-        """Visit an object of the user's that answers for an attribute."""
+    def _look_at_descriptor(self, kind: type, base: type, key: str, member: Any) -> None:
+        """Visit an object of the user's that answers for an attribute, and check that no class hides it."""
         if key in self._words and (is_users(type(member)) or type(member) in DESCRIPTORS):
-            self._look(f"{self.bind(kind.__name__, kind)}.__dict__[{key!r}]", member)
+            self._look(f"{self.bind(base.__name__, base)}.__dict__[{key!r}]", member)
+            heirs = kind.__mro__[:kind.__mro__.index(base)] if getattr_static(kind, key) is member else ()
+            self.lines += [f"if {key!r} in {self.bind(heir.__name__, heir)}.__dict__: raise Stale" for heir in heirs]
 
     def _look_at_memory(self, read: str, value: Any) -> None:
         """Write the line for memory that NumPy or Python may have computed with: an array, a ctypes object, a record ...

@@ -430,7 +430,8 @@ class Rebinder:
         copied.__dict__.update({key: self.seen(each) for key, each in [*fn.__dict__.items()]})
         if outside:
             outside.keep(fn.__name__, copied)
-        copied.__qualname__, copied.__module__, copied.__doc__ = fn.__qualname__, fn.__module__, fn.__doc__
+        for name in ("__qualname__", "__module__", "__doc__", "__annotations__"):
+            setattr(copied, name, getattr(fn, name))
         return copied
 
 
