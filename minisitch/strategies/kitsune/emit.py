@@ -47,8 +47,8 @@ from ...device import Device
 from ...errors import KernelError
 from ...fuse import FREE, Body, Stitching, behind_views, count
 from ...graph import Graph, Node
-from ...kernel.ir import Buffer, Compute, Fold, Kernel, Load, Nest, Scalar, Stmt, Store
-from ...kernel.nests import rewritten, with_folds
+from ...kernel.ir import Buffer, Fold, Kernel, Load, Nest, Scalar, Stmt, Store
+from ...kernel.nests import rewritten, with_folds, with_operands
 from ...kernel.text import Writer, combine, header, literal, numpy_name
 from ...ops import SHORT, compute_dtype, itemsize
 from ...passes.registry import DEFAULTS, kernel_of
@@ -575,16 +575,13 @@ def _moved(kernel: Kernel, places: Mapping[str, _Place], renamed: Mapping[str, s
         return replace(b, name=places[b.name].name, size=b.size if b.scope == "shared" else places[b.name].size)
 
     def moved(stmt: Stmt) -> Nest:
-        names: dict[str, Any] = {"node": ids[stmt.node]} if isinstance(stmt, Scalar) else {}
+        if not isinstance(stmt, Scalar):
+            return (stmt,)
+        names: dict[str, Any] = {"node": ids[stmt.node]}
         if isinstance(stmt, Load | Store):
             place = places[stmt.buffer]
             names |= {"buffer": place.name, "index": place.at(stmt.index)}
-        for operand in ("value", "other", "source"):
-            if getattr(stmt, operand, None) in renamed:
-                names[operand] = renamed[getattr(stmt, operand)]
-        if isinstance(stmt, Compute):
-            names["args"] = tuple(renamed.get(a, a) for a in stmt.args)
-        return (replace(stmt, **names),)
+        return (replace(with_operands(stmt, renamed), **names),)
 
     def fold(f: Fold) -> Fold:
         buffer, exchange = (places[name].name if name else "" for name in (f.buffer, f.exchange))
