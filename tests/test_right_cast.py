@@ -123,6 +123,16 @@ def test_integers_by_way_of_a_float(dtype):
         check(lambda x, middle=middle: tuple(x.astype(middle).astype(name) for name in others), x, targets=("reference", "python"))
 
 
+def test_integers_by_way_of_a_float_in_one_kernel():
+    """LLVM knows that the float is an integer, and takes its low bits if it may."""
+    def chain(x):
+        y = x.astype(float)
+        return y.astype(np.int8), y.astype(np.int32), y.astype(np.uint16), (y * 4).astype(np.int64)
+    for dtype in ("uint32", "int64", "uint64"):
+        x = np.array([3000000001, 5, np.iinfo(dtype).max, np.iinfo(dtype).min, 2**31, 2**31 - 1], dtype)
+        check(chain, x, targets=("python", "step", "cpu"))
+
+
 @pytest.mark.parametrize("odd", [3e38, INF, -INF, NAN, 1.0])
 def test_a_long_variance_whose_mean_overflows(odd):
     x = np.full(2**19, 3e38 if odd == 3e38 else 1, np.float32)

@@ -333,7 +333,11 @@ class Printer:
         integers, so the upper half of an unsigned type is converted by way of its lower half.
         """
         bits, half = np.iinfo(to).bits, 1 << (np.iinfo(to).bits - 1)
-        lower = f"np.int{max(bits, 32)}({name})"
+        held, width = name, max(bits, 32)
+        if self.column == "cpu":  # LLVM makes anything of what does not fit: of an integer in a float, its low bits
+            end = f"{of}({1 << (width - 1)})"
+            held = self.chosen(f"abs({name}) < {end}", name, f"-{end}")
+        lower = f"np.int{width}({held})"
         if bits < 32 or to[0] == "u":
             lower = f"np.{to}({lower})"
         if bits < 32 or to[0] == "i":
