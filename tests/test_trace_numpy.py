@@ -397,6 +397,17 @@ def test_a_copy_in_fortrans_order_is_not_written_through_a_reshape():
         ms.jit(f, target="reference")(np.zeros((2, 3)))
 
 
+@pytest.mark.parametrize("how", [lambda y: y.ravel(), lambda y: y.reshape(-1), lambda y: y.T.reshape(-1), lambda y: y.T.ravel(), lambda y: y.T[0]])
+def test_a_copy_that_asfortranarray_makes_is_in_fortrans_order(how):
+    def f(x):
+        y = np.asfortranarray(x)
+        z = how(y)
+        z += 1
+        return x, y, z
+
+    check(f, np.arange(6.0).reshape(2, 3), exact=True)
+
+
 @pytest.mark.parametrize("values", [[1.0, 2.0], [7.0], 3.0, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], []])
 def test_put_repeats_its_values(values):
     def f(x):

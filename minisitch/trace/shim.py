@@ -166,7 +166,10 @@ def asfortranarray(a, dtype=None, *, like=None):
 def _laid_out(x: TracedArray, strides: tuple[int, ...]) -> Any:
     mine = x.strides_in_elements
     lies = mine is not None and all(a == b for a, b, n in zip(mine, strides, x.shape, strict=True) if n != 1)
-    given = x if x.ndim and lies else fresh(x.node, scalar=False)
+    given = x
+    if not (x.ndim and lies):
+        given = fresh(x.node, scalar=False)
+        given.strides_in_elements = strides
     x.recorder.by_layout(x, given)
     return given if given.ndim else np.reshape(given, 1)
 
