@@ -3,7 +3,8 @@
     python tools/mutants.py --jobs 2            # all, about three seconds each
     python tools/mutants.py windows generators  # those whose description has one of these words
 
-Prints one line a mutant. The exit code is 1 if the tests of one pass. ``tests/test_layers.py`` holds
+Prints one line a mutant, with what its test says. The exit code is 1 if the tests of one pass, or fail only
+because the mutant's text has names that are gone. ``tests/test_layers.py`` holds
 that every mutant has a place in the package. So a change that moves the place changes the mutant.
 """
 
@@ -24,6 +25,7 @@ from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+STALE = ("NameError", "UnboundLocalError", "AttributeError")  # what a text with names that are gone raises
 COPIED = ("minisitch", "tests", "tools", "benchmarks", "docs", "tutorials", "pyproject.toml", "README.md")
 Constant = ast.Assign | ast.AnnAssign
 
@@ -258,7 +260,7 @@ def edits(mutant: Mutant) -> dict[str, str]:
 
 
 def is_found(mutant: Mutant, folder: Path) -> tuple[bool, str]:
-    """Whether a test fails on the mutant, and the last line that pytest prints."""
+    """Whether a test fails on the mutant, and what pytest says: its last line, and its first error."""
     with tempfile.TemporaryDirectory(dir=folder) as made:
         copy = Path(made) / "minisitch"
         for name in COPIED:
@@ -275,7 +277,8 @@ def is_found(mutant: Mutant, folder: Path) -> tuple[bool, str]:
         done = subprocess.run([*command, *mutant.tests], cwd=copy, env=environment,
                               capture_output=True, text=True)
     said = done.stdout.strip().splitlines() or [done.stderr[-200:]]
-    return done.returncode == 1, said[-1]
+    error = next((line[1:].strip() for line in said if line.startswith("E  ")), "")
+    return done.returncode == 1 and not error.startswith(STALE), f"{said[-1]}: {error[:100]}"
 
 
 def main() -> int:
