@@ -33,7 +33,7 @@ import numpy as np
 
 from .device import Device
 from .errors import PlanError
-from .graph import Graph, Ids, Node, Shape
+from .graph import Graph, Ids, Node, Shape, id_list
 from .ops import OPS
 
 
@@ -47,7 +47,7 @@ class Decision:
     why: str  # one sentence with the numbers used
 
     def __str__(self) -> str:
-        return f"{' '.join(f'%{i}' for i in self.at)}: {self.verdict} [{self.rule}] {self.why}"
+        return f"{id_list(self.at)}: {self.verdict} [{self.rule}] {self.why}"
 
 
 @dataclass(frozen=True)
@@ -159,8 +159,7 @@ class FusionPlan:
                  + (f", {count(len(self.pipelines), 'pipeline')}" if self.pipelines else "")]
         for number, pattern in enumerate(self.patterns):
             ops = " ".join(f"%{m}:{self.graph[m].op}" for m in pattern.members)
-            out = " ".join(f"%{o}" for o in pattern.outputs)
-            lines.append(f"{pattern.kind} {number}: {ops} -> {out}")
+            lines.append(f"{pattern.kind} {number}: {ops} -> {id_list(pattern.outputs)}")
         return "\n".join(lines)
 
 
@@ -366,13 +365,14 @@ def topological(after: Sequence[Iterable[int]], rank: Callable[[int], int]) -> l
 
 def pattern_inputs(graph: Graph, pattern: Pattern) -> Ids:
     """The values in memory that a pattern reads, ascending. A view counts as the value it views."""
-    nodes, inside, found = graph.nodes, set(pattern.members), set()
+    nodes, inside, found = graph.nodes, set(pattern.members), set[int]()
+    look = view_source if pattern.kind == "library" else read_in_place
     for member in pattern.members:
         if nodes[member].op == "input":
             found.add(member)
         for arg in nodes[member].args:
             if arg not in inside:
-                found.add(view_source(graph, arg) if pattern.kind == "library" else read_in_place(graph, arg))
+                found.add(look(graph, arg))
     return tuple(sorted(found))
 
 
@@ -422,7 +422,7 @@ class Body:
         """The body's own program, each line with the id it has in the whole graph."""
         lines = [f"{str(node).partition('  # ')[0]:<64}  # %{whole} of the whole"
                  for node, whole in zip(self.graph.nodes, self.origin, strict=True)]
-        return "\n".join([*lines, "return " + " ".join(f"%{o}" for o in self.graph.outputs)])
+        return "\n".join([*lines, f"return {id_list(self.graph.outputs)}"])
 
     def in_whole(self, text: str) -> str:
         """A sentence about the body with the ids of the whole graph: ``%3`` becomes ``%17``."""

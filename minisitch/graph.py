@@ -19,6 +19,7 @@ from __future__ import annotations
 import keyword
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -62,6 +63,11 @@ class TensorType:
 def printable(text: str) -> str:
     """The text on one line, with unprintable characters escaped. So it cannot end a comment."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def id_list(ids: Iterable[int]) -> str:
+    """``%1 %2``."""
+    return " ".join(f"%{i}" for i in ids)
 
 
 def identifier(text: str) -> str:
@@ -135,7 +141,7 @@ class Graph:
     outputs: Ids
 
     def __str__(self) -> str:
-        return "\n".join([*map(str, self.nodes), "return " + " ".join(f"%{o}" for o in self.outputs)])
+        return "\n".join([*map(str, self.nodes), f"return {id_list(self.outputs)}"])
 
     def __getitem__(self, node_id: int) -> Node:
         return self.nodes[node_id]

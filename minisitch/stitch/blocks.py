@@ -112,9 +112,10 @@ def arrange(graph: Graph, device: Device, composition: BlockComposition) -> Stit
             producer = made[key[0]]
             phase = max(phase, producer.phase + _apart(graph, sub_root, producer, key, composition))
         made[value] = replace(sub_root, phase=phase)
-        each = {"row": "all threads fold it", "warp": "a warp folds each"}.get(sub_root.along, "a thread makes each")
-        why = f"{block_cut.kind}, axis {block_cut.split_dim} in {block_cut.sword}: each of {count(blocks, 'block')} owns " \
-              f"{count(graph[value].type.size // blocks, 'element')}; {each}"
+        who = {"row": "all threads fold it", "warp": "a warp folds each"}
+        each = who.get(sub_root.along, "a thread makes each")
+        why = f"{block_cut.kind}, axis {block_cut.split_dim} in {block_cut.sword}: each of {count(blocks, 'block')} " \
+              f"owns {count(graph[value].type.size // blocks, 'element')}; {each}"
         decisions.append(Decision((value,), "map", "block-composition", why))
     return StitchPlan(graph, device, composition, (), tuple(made.values()), tuple(decisions))
 
@@ -148,13 +149,15 @@ def _sub_root(graph: Graph, node: Node, block_cut: BlockCut, space: Space, mappi
     and at least a warp long, a warp takes each result.
     """
     axes, d = tuple(range(node.type.rank)), block_cut.split_dim
-    before, split, after = axes[:d], axes[d:d + 1], axes[d + 1:]
-    rows, cols = (before + split, split + after) if block_cut.kind == "row" else (split + after, before + split)
+    before, after = axes[:d + 1], axes[d:]  # both with the axis that is split
+    rows, cols = (before, after) if block_cut.kind == "row" else (after, before)
     if node.kind != "reduce":
         return map_of(node, Partition(rows, (), cols, block_cut.sword), space, mapping)
     domain, reduced = graph[node.args[0]].type.shape, node.attr("axes")
+    # the axes of the result as axes of the operand
     axis_of = axes if node.attr("keepdims") else [a for a in range(len(domain)) if a not in reduced]
-    rows, cols = (tuple(axis_of[a] for a in axes if axis_of[a] not in reduced) for axes in (rows, cols))
+    rows = tuple(axis_of[a] for a in rows if axis_of[a] not in reduced)
+    cols = tuple(axis_of[a] for a in cols if axis_of[a] not in reduced)
     partition = Partition(rows, reduced, cols, block_cut.sword)
     _, serial, owned = partition.extents(domain)
     if owned == 1:
@@ -174,6 +177,7 @@ def _apart(graph: Graph, sub_root: SubRoot, producer: SubRoot, key: Key, composi
     how_far = distance(replace(sub_root, phase=producer.phase), producer, at)
     if how_far == "grid":
         raise PlanError(f"{names}, but its block does not own all the elements it reads; let one schedule follow from the other")
-    if how_far != "loop" and value not in composition.shared and value not in graph.outputs and producer.along != "row":
+    found = value in composition.shared or value in graph.outputs or producer.along == "row"
+    if how_far != "loop" and not found:
         raise PlanError(f"{names} in another loop, but the composition does not keep it: name it in shared")
     return how_far != "loop"

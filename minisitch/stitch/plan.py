@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 from ..device import Device
 from ..fuse import Composition, Decision, count
-from ..graph import Graph
+from ..graph import Graph, id_list
 from .dominants import Group
 from .index import Position
 from .mapping import ThreadMap
@@ -64,7 +64,8 @@ def distance(reader: SubRoot, producer: SubRoot, at: Position) -> str:
         return "block"
     if producer.role == "map" and producer.loop == reader.loop:
         return "loop"
-    return "thread" if producer.cols == reader.cols and not (producer.warps or reader.warps) else "block"
+    same_columns = producer.cols == reader.cols and not (producer.warps or reader.warps)
+    return "thread" if same_columns else "block"
 
 
 def pulled_by(graph: Graph, sub_roots: Iterable[SubRoot], in_memory: frozenset[int]) -> Pull:
@@ -157,8 +158,10 @@ class StitchPlan:
             reads[read.reader.loop].append(read)
         found = []
         for order, key in enumerate(sorted(shared)):
-            pulled = pulled_by(self.graph, shared[key], frozenset(self.final))
-            found.append(LoopPlan(**vars(key), order=order, sub_roots=tuple(shared[key]), pulled=pulled, reads=tuple(reads[key])))
+            sub_roots = tuple(shared[key])
+            pulled = pulled_by(self.graph, sub_roots, frozenset(self.final))
+            found.append(LoopPlan(**vars(key), order=order, sub_roots=sub_roots, pulled=pulled,
+                                  reads=tuple(reads[key])))
         return tuple(found)
 
     @cached_property
@@ -192,7 +195,9 @@ class StitchPlan:
         if s.role in ("partial", "carry"):
             return Scheme("global", "partial results are combined after a grid barrier")
         found = self._schemes.get(s.node, Scheme("local"))
-        return Scheme("global", "shared memory is full") if s.node in self.demoted and found.name == "regional" else found
+        if found.name == "regional" and s.node in self.demoted:
+            return Scheme("global", "shared memory is full")
+        return found
 
     @cached_property
     def _schemes(self) -> dict[int, Scheme]:
@@ -210,15 +215,17 @@ class StitchPlan:
 
     def __str__(self) -> str:
         groups = count(len(self.groups), "group") if self.groups else "block composition: no groups"
-        lines = [f"# after stitch: {groups}, {count(len(self.sub_roots), 'sub-root')}, {count(self.grid_barriers, 'grid barrier')}"]
+        barriers = count(self.grid_barriers, "grid barrier")
+        lines = [f"# after stitch: {groups}, {count(len(self.sub_roots), 'sub-root')}, {barriers}"]
         for number, group in enumerate(self.groups):
-            subs = f", sub-dominants {' '.join(f'%{s}' for s in group.subdominants)}" if group.subdominants else ""
-            lines.append(f"group {number}: {' '.join(f'%{m}' for m in group.members)}  dominant %{group.dominant}{subs}")
+            subs = f", sub-dominants {id_list(group.subdominants)}" if group.subdominants else ""
+            lines.append(f"group {number}: {id_list(group.members)}  dominant %{group.dominant}{subs}")
         for s in self.sub_roots:
             rows, serial, cols = s.extents
-            name, why = self.scheme(s)
-            lines.append(f"level {s.level} phase {s.phase}: %{s.node} {self.graph[s.node].op} {s.role}"
-                         + (f" %{s.operand}" if s.role == "operand" else "") + f" over "
-                         f"{count(rows, 'row')} x {count(cols, 'col')}" + (f" x {serial} serial" if serial != 1 else "")
-                         + f"  {name}{': ' + why if why else ''}")
+            role = f"{s.role} %{s.operand}" if s.role == "operand" else s.role
+            domain = f"{count(rows, 'row')} x {count(cols, 'col')}"
+            domain += f" x {serial} serial" if serial != 1 else ""
+            scheme = ": ".join(filter(None, self.scheme(s)))
+            lines.append(f"level {s.level} phase {s.phase}: %{s.node} {self.graph[s.node].op} {role} "
+                         f"over {domain}  {scheme}")
         return "\n".join(lines)
