@@ -366,13 +366,12 @@ def topological(after: Sequence[Iterable[int]], rank: Callable[[int], int]) -> l
 def pattern_inputs(graph: Graph, pattern: Pattern) -> Ids:
     """The values in memory that a pattern reads, ascending. A view counts as the value it views."""
     nodes, inside, found = graph.nodes, set(pattern.members), set[int]()
-    look = view_source if pattern.kind == "library" else read_in_place
     for member in pattern.members:
         if nodes[member].op == "input":
             found.add(member)
         for arg in nodes[member].args:
             if arg not in inside:
-                found.add(look(graph, arg))
+                found.add(view_source(graph, arg) if pattern.kind == "library" else read_in_place(graph, arg))
     return tuple(sorted(found))
 
 

@@ -23,7 +23,7 @@ from minisitch.stitch.dominants import is_row_reduce
 from minisitch.stitch.index import variable
 from minisitch.stitch.loops import BarrierNeeded, stitch
 from minisitch.stitch.pull import pull
-from minisitch.stitch.subroots import makes_near, root
+from minisitch.stitch.subroots import makes_near
 from minisitch.strategies.fs20 import decide
 from minisitch.strategies.fs20.evaluate import CYCLES, events, instructions, latency_us, live_registers, most_alive
 from minisitch.strategies.fs20.generate import LOCAL, Generator, expensive, groups, templates
@@ -476,7 +476,7 @@ def test_row_reduces_only_meet_readers_of_their_rows():
     graph, final = kernel.graph, kernel.plan.final
     reads = []
     for reader in [s for s in kernel.plan.sub_roots if s.role != "combine"]:
-        at = root(graph, reader)
+        at = reader.root
         leaves = pull(graph, [at], frozenset(final), [at] if reader.role == "map" else []).leaves
         reads += [(final[value], reader, position) for value, position in leaves if value in final]
     assert len(reads) > 6 and all(is_row_reduce(graph, graph[maker.node]) for maker, *_ in reads)

@@ -17,7 +17,7 @@ from minisitch.stitch.index import linear, value_at
 from minisitch.stitch.loops import stitch
 from minisitch.stitch.plan import distance
 from minisitch.stitch.pull import pull
-from minisitch.stitch.subroots import column_of, root
+from minisitch.stitch.subroots import column_of
 from minisitch.strategies import cost
 from minisitch.testing import random_graph, random_inputs
 from minisitch.testing.judge import judge
@@ -250,7 +250,7 @@ def local_reads(plan):
     for s in plan.sub_roots:
         if s.role == "combine":
             continue
-        made = root(plan.graph, s)
+        made = s.root
         found = pull(plan.graph, [made], frozenset(plan.final), own=[made] if s.role == "map" else [])
         for value, at in found.leaves:
             if value in plan.final:

@@ -16,7 +16,7 @@ from ..stitch.index import Guard, Index, Position, Within, linear, variable, var
 from ..stitch.mapping import WARP
 from ..stitch.plan import LoopPlan, distance
 from ..stitch.pull import Key, Read
-from ..stitch.subroots import SubRoot, column_of, root
+from ..stitch.subroots import SubRoot, column_of
 from .ir import Choose, Clamp, Compute, Fold, FromIndex, Load, Scalar, Store
 from .memory import Layout, partial_results
 
@@ -180,7 +180,7 @@ class Statements:
 
     def store_map(self, s: SubRoot) -> None:
         """The stores of a value that is made column by column."""
-        self.body += self._stores(s, self.name[root(self.graph, s)])
+        self.body += self._stores(s, self.name[s.root])
 
     def _stores(self, s: SubRoot, value: str) -> Stores:
         """Stores of a value: to global memory, and to the row where its block keeps it."""
@@ -195,7 +195,7 @@ class Statements:
 
     def fold(self, s: SubRoot) -> tuple[Fold, Stores]:
         """The reduction of a sub-root, and the stores of its result."""
-        fold = self._fold(s, self.name[root(self.graph, s)])
+        fold = self._fold(s, self.name[s.root])
         if s.role not in ("partial", "carry"):
             return fold, self._stores(s, fold.result)
         parts = _cell(partial_results(s, self.m))

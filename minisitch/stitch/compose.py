@@ -106,6 +106,5 @@ def _in_whole(graph: Graph, device: Device, part: Pattern) -> StitchPlan:
     plan = compose(body.graph, device, part.composition.renumber(number.__getitem__))
     groups = tuple(Group(tuple(whole[m] for m in g.members), whole[g.dominant], tuple(whole[m] for m in g.subdominants))
                    for g in plan.groups)
-    sub_roots = tuple(replace(s, node=whole[s.node], operand=whole[s.operand] if s.operand >= 0 else -1)
-                      for s in plan.sub_roots)
+    sub_roots = tuple(replace(s, node=whole[s.node], operand=whole[s.operand]) for s in plan.sub_roots)
     return StitchPlan(graph, device, part.composition, groups, sub_roots, body.decisions_in_whole(plan.decisions))

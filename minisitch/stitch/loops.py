@@ -152,7 +152,7 @@ class _Arranger:
         mapping, _ = map_columns(rows, 1, first.cols, self.device)
         space = Space("column", rows, mapping.splits, cols=first.cols)
         domain, by_part = (rows, parts, first.cols), Partition((0,), (1,), (2,))
-        combine = SubRoot(first.node, "combine", domain, by_part, space, first.result_at, mapping)
+        combine = replace(first, role="combine", domain=domain, partition=by_part, space=space, thread_map=mapping)
         self._add(combine, first.level + 1)
 
     def _carry(self, node: Node) -> SubRoot | None:

@@ -39,7 +39,7 @@ from .dominants import Group
 from .index import Position
 from .mapping import ThreadMap
 from .pull import Key, Pull, pull
-from .subroots import LoopKey, Space, SubRoot, makes_near, root
+from .subroots import LoopKey, Space, SubRoot, makes_near
 
 
 # ---------------------------------------------------------------- how far a value travels
@@ -64,14 +64,13 @@ def distance(reader: SubRoot, producer: SubRoot, at: Position) -> str:
         return "block"
     if producer.role == "map" and producer.loop == reader.loop:
         return "loop"
-    same_columns = producer.cols == reader.cols and not (producer.warps or reader.warps)
-    return "thread" if same_columns else "block"
+    return "thread" if producer.cols == reader.cols and not (producer.warps or reader.warps) else "block"
 
 
 def pulled_by(graph: Graph, sub_roots: Iterable[SubRoot], in_memory: frozenset[int]) -> Pull:
     """All that a loop with these sub-roots computes. A combine adds nothing: it reads only partial results."""
-    roots = [root(graph, s) for s in sub_roots if s.role != "combine"]
-    own = [root(graph, s) for s in sub_roots if s.role == "map"]
+    roots = [s.root for s in sub_roots if s.role != "combine"]
+    own = [s.root for s in sub_roots if s.role == "map"]
     return pull(graph, roots, in_memory, own)
 
 
@@ -158,10 +157,8 @@ class StitchPlan:
             reads[read.reader.loop].append(read)
         found = []
         for order, key in enumerate(sorted(shared)):
-            sub_roots = tuple(shared[key])
-            pulled = pulled_by(self.graph, sub_roots, frozenset(self.final))
-            found.append(LoopPlan(**vars(key), order=order, sub_roots=sub_roots, pulled=pulled,
-                                  reads=tuple(reads[key])))
+            pulled = pulled_by(self.graph, shared[key], frozenset(self.final))
+            found.append(LoopPlan(**vars(key), order=order, sub_roots=tuple(shared[key]), pulled=pulled, reads=tuple(reads[key])))
         return tuple(found)
 
     @cached_property
@@ -195,9 +192,7 @@ class StitchPlan:
         if s.role in ("partial", "carry"):
             return Scheme("global", "partial results are combined after a grid barrier")
         found = self._schemes.get(s.node, Scheme("local"))
-        if found.name == "regional" and s.node in self.demoted:
-            return Scheme("global", "shared memory is full")
-        return found
+        return Scheme("global", "shared memory is full") if s.node in self.demoted and found.name == "regional" else found
 
     @cached_property
     def _schemes(self) -> dict[int, Scheme]:

@@ -60,10 +60,9 @@ def _needs(plan: StitchPlan) -> list[set[tuple[int, Space, int]]]:
     """For each value the loops that compute it, by level, tasks and phase."""
     found: list[set[tuple[int, Space, int]]] = [set() for _ in plan.graph.nodes]
     for s in plan.sub_roots:
-        if s.role == "operand" and s.operand not in plan.final:  # others have a loop of their own
+        # a combine computes nothing, and a value with a loop of its own is computed there
+        if s.role == "map" or (s.role != "combine" and s.operand not in plan.final):
             found[s.operand].add((s.level, s.space, s.phase))
-        elif s.role not in ("operand", "combine"):  # a combine computes nothing
-            found[s.node].add((s.level, s.space, s.phase))
     for node in reversed(plan.graph.nodes):
         for arg in node.args:
             if arg not in plan.final:

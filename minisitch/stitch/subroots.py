@@ -127,6 +127,7 @@ class SubRoot:
 
     node: int
     role: str
+    operand: int  # the value that the loop evaluates, to store or to fold it
     domain: tuple[int, ...]
     partition: Partition
     space: Space
@@ -135,7 +136,6 @@ class SubRoot:
     level: int = 0  # grid barriers before it
     phase: int = 0  # the order of the loops in a segment
     warps: bool = False  # of a reduce in a block: a warp folds each column
-    operand: int = -1  # with the role ``operand``: the value it evaluates
 
     @property
     def along(self) -> str:
@@ -158,6 +158,11 @@ class SubRoot:
     def segment(self) -> tuple[int, Space]:
         return self.level, self.space
 
+    @property
+    def root(self) -> Key:
+        """What its loop computes: the value that is stored or folded, and its position."""
+        return self.operand, self.partition.position(self.domain)
+
     @cached_property
     def extents(self) -> tuple[int, int, int]:
         return self.partition.extents(self.domain)
@@ -177,26 +182,20 @@ class SubRoot:
         return LoopKey(self.level, space, self.phase, serial, cols, chunked, combines, folds)
 
 
-def root(graph: Graph, s: SubRoot) -> Key:
-    """What a sub-root's loop computes: the value that is stored or folded, and its position."""
-    values = {"operand": s.operand, "map": s.node}
-    value = values[s.role] if s.role in values else graph[s.node].args[0]
-    return value, s.partition.position(s.domain)
-
-
 def map_of(node: Node, partition: Partition, space: Space, thread_map: ThreadMap) -> SubRoot:
     """The sub-root that evaluates a node element by element. It has no level and no phase yet."""
     shape = node.type.shape
-    return SubRoot(node.id, "map", shape, partition, space, partition.position(shape), thread_map)
+    return SubRoot(node.id, "map", node.id, shape, partition, space, partition.position(shape), thread_map)
 
 
 def fold_of(graph: Graph, node: Node, role: str, partition: Partition, space: Space, thread_map: ThreadMap) -> SubRoot:
     """The sub-root that folds the operand of a reduce, or a part of it."""
-    domain, axes = graph[node.args[0]].type.shape, node.attr("axes")
+    operand, axes = graph[node.args[0]], node.attr("axes")
+    domain = operand.type.shape
     operand_at = partition.position(domain)
     kept = range(len(domain)) if node.attr("keepdims") else [a for a in range(len(domain)) if a not in axes]
     result_at = tuple(ZERO if a in axes else operand_at[a] for a in kept)
-    return SubRoot(node.id, role, domain, partition, space, result_at, thread_map)
+    return SubRoot(node.id, role, operand.id, domain, partition, space, result_at, thread_map)
 
 
 # ---------------------------------------------------------------- where each element is made
