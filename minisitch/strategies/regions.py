@@ -120,7 +120,8 @@ class _Regions:
         if statements > MOST_COMPILED and self.device.kind == "cpu":
             return self._left_to_numpy(graph, len(different), statements)
         copies = Counter(keys.values())
-        weighed = sorted(different, key=lambda key: -copies[key] * _operations(different[key]))[:self.weighed]
+        weighed = [key for key in sorted(different, key=lambda key: -copies[key] * _operations(different[key]))[:self.weighed]
+                   if evaluations(different[key]) <= MOST_STATEMENTS]  # ``bounded`` may cut the others
         self.nodes -= sum(len(different[key]) for key in weighed if key not in self.known)
         if self.nodes <= 0:
             self.weighed = 0  # from the next cut on

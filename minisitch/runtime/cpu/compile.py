@@ -55,6 +55,7 @@ from ...errors.undisturbed import undisturbed
 from .. import store
 from . import math as cpu_math
 from . import object_code
+from .indices import named_once
 from .object_code import Code, Image
 from .parts import in_parts
 from .primitives import intrinsics
@@ -250,7 +251,7 @@ class _Idioms(ast.NodeTransformer):
     that takes as long as the loop.
 
     Before:  x_row = x[row * 4:row * 4 + 4]           total += x_row[col]                      k = np.empty(32, np.float32)
-    After:   x_row = window(x, row * 4, row * 4 + 4)  total = add_any_order(total, x_row[col])  k = on_the_stack(32, np.float32)
+    After:   x_row = window(x, row * 4, 4)            total = add_any_order(total, x_row[col])  k = on_the_stack(32, np.float32)
     """
 
     FREE: ClassVar = {ast.Add: "add_any_order", ast.Mult: "mul_any_order"}
@@ -281,8 +282,10 @@ class _Idioms(ast.NodeTransformer):
                 node.value = ast.Call(ast.Name(self.FREE[type(op)], ast.Load()), [value.left, right], [])
             case ast.Call(ast.Name("maximum" | "minimum" as name), [ast.Name(first), right]) if first == getattr(target, "id", ""):
                 node.value = ast.Call(ast.Name(f"{name}_any_order", ast.Load()), [value.args[0], right], [])
-        if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice) and value.slice.lower and value.slice.upper:
-            node.value = ast.Call(ast.Name("window", ast.Load()), [value.value, value.slice.lower, value.slice.upper], [])
+            case ast.Subscript(whole, ast.Slice(ast.expr() as start, ast.expr() as stop)):
+                constant = isinstance(stop, ast.BinOp) and ast.unparse(stop) == f"{ast.unparse(start)} + {ast.unparse(stop.right)}"
+                length = stop.right if constant else ast.BinOp(stop, ast.Sub(), start)
+                node.value = ast.Call(ast.Name("window", ast.Load()), [whole, start, length], [])
         return ast.fix_missing_locations(node)
 
 
@@ -304,7 +307,10 @@ def _for_the_compiler(text: str, name: str, path: str, dtypes: Sequence[str]) ->
     arrays = [a.arg for a in function.args.args[2:]]
     begin = ["arguments_do_not_overlap()", "widest_vectors()"]
     begin += [f"{array} = carray({array}, {WHOLE}, {dtype})" for array, dtype in zip(arrays, dtypes, strict=True)]
-    for part in in_parts(function):
+    parts = in_parts(function)
+    for each in (function, *parts):
+        named_once(each)
+    for part in parts:
         part.body[:0] = ast.parse("a_part()\nwidest_vectors()\narguments_do_not_overlap()").body
         tree.body.append(part)
     # Only what allocates is inside ``try``: Numba splits a block after each operation there, and takes quadratic time.
@@ -539,7 +545,7 @@ def _surroundings() -> tuple[str, ...]:
 
 
 def _read_surroundings() -> tuple[str, ...]:
-    files = ("compile.py", "math.py", "primitives.py", "object_code.py", "atomics.py", "thread_pool.py", "parts.py")
+    files = ("compile.py", "math.py", "primitives.py", "object_code.py", "atomics.py", "thread_pool.py", "parts.py", "indices.py")
     sources = [hashlib.sha256(pkgutil.get_data(__package__, f) or b"").hexdigest() for f in files]
     return (*sources, *object_code.surroundings())
 

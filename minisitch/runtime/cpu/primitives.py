@@ -192,15 +192,15 @@ def _window() -> Any:
     from numba.np.arrayobj import make_array, populate_array
 
     @intrinsic
-    def window(typing, array, first, last):
+    def window(typing, array, start, length):
         def emit(context, builder, signature, values):
             whole = make_array(signature.args[0])(context, builder, values[0])
-            start, end = (context.cast(builder, v, t, nb.intp) for v, t in zip(values[1:], signature.args[1:], strict=True))
+            first, size = (context.cast(builder, v, t, nb.intp) for v, t in zip(values[1:], signature.args[1:], strict=True))
             view = make_array(signature.return_type)(context, builder)
-            populate_array(view, data=builder.gep(whole.data, [start], inbounds=True), shape=[builder.sub(end, start)],
+            populate_array(view, data=builder.gep(whole.data, [first], inbounds=True), shape=[size],
                            strides=[whole.itemsize], itemsize=whole.itemsize, meminfo=whole.meminfo, parent=whole.parent)
             return impl_ret_borrowed(context, builder, signature.return_type, view._getvalue())
-        return array(array, first, last), emit
+        return array(array, start, length), emit
 
     return window
 
