@@ -42,6 +42,7 @@ class _Kernels(dict[str, Kernel]):
     def __init__(self) -> None:
         self.bodies: dict[str, Graph] = {}
         self.refused: dict[str, PlanError | KernelError] = {}  # bodies that cannot be built
+        self.us: dict[tuple[int, int], tuple[float, Kernel]] = {}  # a kernel's id and a program's bytes -> its price
 
 
 # A device's table lives as long as ``shared_kernels`` or a ``Prices`` object uses it.
@@ -115,8 +116,15 @@ class Prices:
         if pattern not in self._us:
             library = pattern.kind == "library"
             self._us[pattern] = (library_us(self.graph, self.graph[pattern.members[0]], self.device) if library
-                                 else kernel_us(self.kernel(pattern), self.around))
+                                 else self._kernel_us(self.kernel(pattern)))
         return self._us[pattern]
+
+    def _kernel_us(self, kernel: Kernel) -> float:
+        """Equal bodies share a kernel, which is priced once."""
+        known, key = self._shared.us, (id(kernel), self.around)
+        if key not in known:
+            known[key] = kernel_us(kernel, self.around), kernel  # which is held, so that no other has its id
+        return known[key][0]
 
     def plan_us(self, plan: FusionPlan) -> float:
         """Modelled microseconds of a plan: the sum over its launches and library calls."""

@@ -121,7 +121,7 @@ class _Regions:
             return self._left_to_numpy(graph, len(different), statements)
         copies = Counter(keys.values())
         weighed = [key for key in sorted(different, key=lambda key: -copies[key] * _operations(different[key]))[:self.weighed]
-                   if evaluations(different[key]) <= MOST_STATEMENTS]  # ``bounded`` may cut the others
+                   if evaluations(different[key]) <= MOST_STATEMENTS]  # ``bounded`` cuts most others: their parts are weighed
         self.nodes -= sum(len(different[key]) for key in weighed if key not in self.known)
         if self.nodes <= 0:
             self.weighed = 0  # from the next cut on
