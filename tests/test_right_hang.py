@@ -184,11 +184,29 @@ def test_auto_weighs_plans_of_few_of_many_different_regions(monkeypatch):
     graph = triangle(120)
     asked = []
     auto = STRATEGIES["auto"]
+    monkeypatch.setattr(regions, "MOST_STATEMENTS", 2 * regions.MOST_STATEMENTS)  # none of its regions is too large to be weighed
     monkeypatch.setitem(STRATEGIES, "auto", lambda graph, device: asked.append(len(graph)) or auto(graph, device))
     plan = planned(graph, "auto", CPU)
     assert len(asked) == min(regions.MOST_WEIGHED, -(-len(graph) // regions.WEIGHED_PER)) > 1
     (first, *_) = [d.why for d in plan.decisions if d.rule == "region"]
     assert f"auto plans {len(asked)} of them, and astitch the others" in first
+
+
+def test_auto_weighs_no_region_that_is_cut_again(monkeypatch):
+    """Its parts are weighed: a region's ways took two seconds, and all of them were thrown away."""
+    asked = []
+    monkeypatch.setitem(STRATEGIES, "auto", lambda graph, device: asked.append(graph) or fuse(graph, "astitch", device))
+    assert any(d.rule == "too-many-statements" for d in planned(simplify(blurs(40)), "auto", CPU).decisions)
+    assert 0 < max(map(regions.evaluations, asked)) <= regions.MOST_STATEMENTS
+
+
+def blurs(steps):
+    """Both arrays of a stencil in turn, each from the other."""
+    def run(a, b):
+        for _ in range(steps):
+            b[1:-1] = (a[:-2] + a[1:-1] + a[2:]) / 3
+            a[1:-1] = (b[:-2] + b[1:-1] + b[2:]) / 3
+    return traced(run, (400,), (400,))
 
 
 def covariances(side):
