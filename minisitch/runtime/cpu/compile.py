@@ -283,8 +283,10 @@ class _Idioms(ast.NodeTransformer):
             case ast.Call(ast.Name("maximum" | "minimum" as name), [ast.Name(first), right]) if first == getattr(target, "id", ""):
                 node.value = ast.Call(ast.Name(f"{name}_any_order", ast.Load()), [value.args[0], right], [])
             case ast.Subscript(whole, ast.Slice(ast.expr() as start, ast.expr() as stop)):
-                constant = isinstance(stop, ast.BinOp) and ast.unparse(stop) == f"{ast.unparse(start)} + {ast.unparse(stop.right)}"
-                length = stop.right if constant else ast.BinOp(stop, ast.Sub(), start)
+                length: ast.expr = ast.BinOp(stop, ast.Sub(), start)
+                match stop:
+                    case ast.BinOp(left, ast.Add(), right) if ast.dump(left) == ast.dump(start):
+                        length = right
                 node.value = ast.Call(ast.Name("window", ast.Load()), [whole, start, length], [])
         return ast.fix_missing_locations(node)
 
@@ -308,8 +310,8 @@ def _for_the_compiler(text: str, name: str, path: str, dtypes: Sequence[str]) ->
     begin = ["arguments_do_not_overlap()", "widest_vectors()"]
     begin += [f"{array} = carray({array}, {WHOLE}, {dtype})" for array, dtype in zip(arrays, dtypes, strict=True)]
     parts = in_parts(function)
-    for each in (function, *parts):
-        named_once(each)
+    for whole in (function, *parts):
+        named_once(whole)
     for part in parts:
         part.body[:0] = ast.parse("a_part()\nwidest_vectors()\narguments_do_not_overlap()").body
         tree.body.append(part)

@@ -18,6 +18,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator, Set
 from itertools import count
+from typing import Any
 
 ARITHMETIC = (ast.BinOp, ast.Compare, ast.UnaryOp, ast.operator, ast.cmpop, ast.unaryop, ast.expr_context)
 
@@ -26,7 +27,7 @@ class _Named(ast.NodeTransformer):
     def __init__(self, names: dict[str, str]) -> None:
         self.names = names  # text of an operation -> its name
 
-    def visit(self, node: ast.AST) -> ast.AST:
+    def visit(self, node: ast.AST) -> Any:
         name = self.names.get(ast.unparse(node)) if isinstance(node, ast.BinOp | ast.Compare) else None
         return ast.copy_location(ast.Name(name, ast.Load()), node) if name else self.generic_visit(node)
 
