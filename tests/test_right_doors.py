@@ -14,6 +14,7 @@ import pytest
 
 import minisitch as ms
 from minisitch import reference, runtime, simplify, testing
+from minisitch.fuse import verify_plan
 from minisitch.passes.registry import PASSES
 
 X = np.arange(1.0, 5.0)
@@ -108,7 +109,7 @@ class Odd:
     """A value of no kind that any function takes."""
 
 
-DOORS = [reference.evaluate, simplify.simplify, simplify.rewrites, runtime.assemble,
+DOORS = [verify_plan, reference.evaluate, simplify.simplify, simplify.rewrites, runtime.assemble,
          runtime.compile_graph, runtime.plan_memory, testing.judge, testing.check_graph, testing.random_graph, testing.random_inputs,
          testing.snippet, testing.arrays_for]
 
