@@ -9,12 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from programs import layernorm, layernorm_backward, softmax
+from programs import layernorm, layernorm_backward, softmax, two_rows
 from simt_kernels import CASES, MUTANTS
 from stitch_help import CPU, TOY, TOY128, V100
 
 import minisitch as ms
 from minisitch import simt
+from minisitch.strategies.fs20.explore import Candidate, Explorer
 from minisitch.testing import random_graph
 from minisitch.testing.seams import SEAMS
 
@@ -185,7 +186,7 @@ def test_a_function_that_changes_its_arguments_is_refused():
 
 
 def test_what_cannot_be_swapped_is_refused():
-    with pytest.raises(ms.MinisitchError, match="no pass 'stitch' can be swapped; take one of map_rows, spans, ordered"), ms.swapped("stitch", print):
+    with pytest.raises(ms.MinisitchError, match="no pass 'stitch' can be swapped; take one of map_rows, candidates, groups, spans"), ms.swapped("stitch", print):
         pass
     with pytest.raises(ms.MinisitchError, match="takes a function, not 3"), ms.swapped("spans", 3):
         pass
@@ -250,9 +251,20 @@ def verdict(case, text):
 
 RUNS = {  # name of a seam -> something that makes the compiler call it, and gives what it leads to
     "map_rows": lambda: kernel_text("astitch", TOY128, (softmax, LONG), (softmax, X), (softmax, ONE_ROW)),
+    "candidates": lambda: kernel_text("astitch", TOY, (normalised, X), (backward, X), (scaled, X)),
+    "groups": lambda: kernel_text("astitch", TOY, (normalised, X), (backward, X), (scaled, X)),
     "spans": lambda: kernel_text("fs18", TOY, (normalised, X)),
+    "pattern_reduction": lambda: kernel_text("fs20", TOY, (normalised, X)),
+    "share": lambda: [str(ms.lower(two_rows, X[:4], strategy="astitch", target="step", device=TOY, passes="default")),
+                      str(ms.lower(two_rows, np.ones((4, 300), np.float32), strategy="astitch", target="step", device=TOY,
+                                   passes="default"))],
     "ordered": judged,
 }
+
+
+def scaled(x):
+    """A heavy value that is broadcast, besides a reduce."""
+    return np.sqrt(np.abs(np.sum(x, axis=-1, keepdims=True)) + 1) * x
 
 
 def of(name, change):
@@ -296,6 +308,27 @@ def each_spans(change):
     return lambda readers: {node: change(span) for node, span in reference("spans")(readers).items()}
 
 
+def other_dominant(groups):
+    return tuple(replace(g, dominant=g.subdominants[-1], subdominants=(g.dominant, *g.subdominants[:-1])) if g.subdominants else g
+                 for g in groups)
+
+
+def in_one(groups):
+    """All groups joined to one."""
+    members = tuple(sorted(m for g in groups for m in g.members))
+    subdominants = tuple(c for g in groups for c in (g.dominant, *g.subdominants) if c != groups[0].dominant)
+    return (replace(groups[0], members=members, subdominants=subdominants),)
+
+
+def each_pattern(change):
+    return of("pattern_reduction", lambda found: [change(patterns) for patterns in found])
+
+
+def first_consumers(dag, score, allowed, best):
+    """Patterns by a vertex and all that it reaches, whatever lies between."""
+    return [[Candidate(1 << v | dag.below[v], 0, 0, score(1 << v))] for v in range(len(dag))]
+
+
 WRONG = {
     "map_rows": [
         ("a block of 48 threads", map_with(threads=lambda m: 48, threads_per_row=lambda m: 48, rows_per_block=lambda m: 1), "legal"),
@@ -312,6 +345,22 @@ WRONG = {
                                              steps=lambda m: -(-m.rows * m.splits // m.blocks)), "busy"),
         ("half a block", map_with(blocks=lambda m: m.blocks / 2), "type"),
     ],
+    "candidates": [
+        ("no candidates", lambda graph: (), "complete"),
+        ("reduces alone", lambda graph: tuple(n.id for n in graph.nodes if n.kind == "reduce"), "complete"),
+        ("everything", lambda graph: tuple(n.id for n in graph.nodes), "only"),
+        ("the last one first", of("candidates", lambda found: found[::-1]), "order"),
+        ("ids that do not exist", of("candidates", lambda found: (*found, 1000)), "type"),
+    ],
+    "groups": [
+        ("no groups", lambda graph, merge=True: (), "complete"),
+        ("the wrong dominant", of("groups", other_dominant), "dominant"),
+        ("all in one group", of("groups", in_one), "cut"),
+        ("the last operation forgotten", of("groups", lambda gs: tuple(replace(g, members=g.members[1:]) for g in gs)), "connected"),
+        ("every group twice", of("groups", lambda groups: groups * 2), "partition"),
+        ("no sub-dominants", of("groups", lambda groups: tuple(replace(g, subdominants=()) for g in groups)), "sub-dominants"),
+        ("a list", of("groups", list), "type"),
+    ],
     "spans": [
         ("the shortest path", shortest, "above"),
         ("from the inputs", from_inputs, "above"),
@@ -322,6 +371,23 @@ WRONG = {
         ("none", lambda readers: {}, "complete"),
         ("the root's forgotten", lambda readers: {n: s for n, s in reference("spans")(readers).items() if s}, "complete"),
         ("as text", each_spans(str), "type"),
+    ],
+    "pattern_reduction": [
+        ("finds nothing", lambda dag, score, allowed, best: [[] for _ in dag.consumers], "complete"),
+        ("one list", lambda dag, score, allowed, best: [], "complete"),
+        ("the worst first", each_pattern(lambda patterns: patterns[::-1]), "best first"),
+        ("each twice", each_pattern(lambda patterns: patterns[:1] * 2), "distinct"),
+        ("as many as it finds", lambda dag, score, allowed, best: Explorer(dag, score, allowed, best + 1).explore(), "most"),
+        ("all that is reached", first_consumers, "reach"),
+        ("of the wrong vertex", of("pattern_reduction", lambda found: found[::-1]), "begins"),
+        ("a better score than it has", each_pattern(lambda ps: [replace(p, score=p.score + 1) for p in ps]), "score"),
+    ],
+    "share": [
+        ("all in one slot", lambda buffers, take_turns: [0 for _ in buffers], "apart"),
+        ("no sharing", lambda buffers, take_turns: list(range(len(buffers))), "small"),
+        ("given to the next one", lambda buffers, take_turns: [i + 1 for i in range(len(buffers))], "owner"),
+        ("one forgotten", of("share", lambda found: found[1:]), "complete"),
+        ("names", of("share", lambda found: [str(i) for i in found]), "type"),
     ],
     "ordered": [
         ("always", lambda before, after: True, "same block"),

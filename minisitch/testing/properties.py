@@ -12,17 +12,23 @@ from __future__ import annotations
 import copy
 import inspect
 import traceback
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..device import Device
-from ..fuse import count
+from ..fuse import count, is_heavy, stretches
+from ..graph import Graph
+from ..kernel.ir import Buffer
+from ..ops import itemsize
 from ..simt.memory import Stamp
+from ..stitch.dominants import Group, candidates, is_row_reduce, upstream
 from ..stitch.mapping import LONG_ROW, WARP, ThreadMap
+from ..strategies.fs20.explore import BEST, Candidate, Dag, bits
 
 PACKAGE = Path(__file__).parent.parent
+MOST_WASTED = 1.05  # memory that a plan may take, as a multiple of what best fit takes
 
 
 class Broken(Exception):
@@ -155,6 +161,102 @@ def _check_busy(m: ThreadMap, wave: int, may_split: bool, chosen: bool) -> None:
             f"{count(m.threads_per_row, 'thread')} for {columns}: more than half have no work")
 
 
+# ---------------------------------------------------------------- stitch/dominants.py
+CONSTANTS = ("constant", "iota")
+
+
+def _are_ids(found: Collection[Any], graph: Graph) -> None:
+    for node in found:
+        known = type(node) is int and 0 <= node < len(graph)
+        require(known, "type", f"{node!r} is no operation; ids are 0 to {len(graph) - 1}")
+
+
+def check_candidates(run: Run, graph: Graph) -> tuple[int, ...]:
+    """Reduces, outputs, and heavy element-wise values that are broadcast. No others."""
+    found = run(graph)
+    _is(found, tuple)
+    _are_ids(found, graph)
+    require(list(found) == sorted(set(found)), "order", "expected ascending ids, each once")
+    for node in graph.nodes:
+        reasons = {"a reduce": node.kind == "reduce", "an output": node.id in graph.outputs,
+                   "heavy and broadcast": node.kind == "map" and is_heavy(graph, node) and stretches(graph, node)}
+        reason = next((words for words, holds in reasons.items() if holds), "")
+        named = f"%{node.id} {node.op}"
+        require(node.id in found or not reason, "complete", f"{named} is {reason}: expected it too")
+        require(node.id not in found or reason, "only", f"{named} is none of {', '.join(reasons)}")
+    return found
+
+
+def check_groups(run: Run, graph: Graph, merge: bool = True) -> tuple[Group, ...]:
+    """What stays connected when edges out of candidates are cut, each with its dominant."""
+    found, cut = run(graph, merge), set(candidates(graph))
+    _is(found, tuple)
+    for group in found:
+        _is(group, Group)
+        _are_ids((*group.members, group.dominant, *group.subdominants), graph)
+        inside = [c for c in group.members if c in cut]
+        wanted = _preferred(graph, inside if merge else inside and [group.dominant])
+        require(group.dominant in inside and group.dominant in wanted, "dominant",
+                f"%{group.dominant} of {_ids(group.members)}; expected one of {_ids(wanted)}")
+        others = sorted(c for c in inside if merge and c != group.dominant)
+        seen = _ids(group.subdominants)
+        require(sorted(group.subdominants) == others, "sub-dominants", f"{seen}; expected {_ids(others)}")
+    if merge:
+        _check_partition(found, graph, cut)
+    else:
+        _check_alone(found, graph, cut)
+    return found
+
+
+def _preferred(graph: Graph, inside: Sequence[int]) -> list[int]:
+    """Which of these candidates may dominate.
+
+    Reduces with the largest input, of these row-reduces. Without a reduce heavy values, else any.
+    """
+    sizes = {c: graph[graph[c].args[0]].type.size for c in inside if graph[c].kind == "reduce"}
+    largest = [c for c, size in sizes.items() if size == max(sizes.values())]
+    by_rows = [c for c in largest if is_row_reduce(graph, graph[c])]
+    return by_rows or largest or [c for c in inside if is_heavy(graph, graph[c])] or list(inside)
+
+
+def _check_alone(found: Sequence[Group], graph: Graph, cut: set[int]) -> None:
+    rest = {n.id for n in graph.nodes if n.op not in CONSTANTS} - cut
+    require(sorted(g.dominant for g in found) == sorted(cut), "complete", "expected a group for each candidate")
+    for group in found:
+        wanted = upstream(graph, (group.dominant,), rest)
+        seen = _ids(group.members)
+        require(tuple(sorted(group.members)) == wanted, "members", f"{seen}; expected {_ids(wanted)}")
+
+
+def _check_partition(found: Sequence[Group], graph: Graph, cut: set[int]) -> None:
+    home: dict[int, Group] = {}
+    for group in found:
+        for member in group.members:
+            require(member not in home, "partition", f"%{member} is in two groups")
+            require(graph[member].op not in CONSTANTS, "partition", f"%{member} is a constant")
+            home[member] = group
+    for node in cut:
+        constant = graph[node].op in CONSTANTS
+        require(node in home or constant, "complete", f"%{node} {graph[node].op} is in no group")
+    edges: dict[int, set[int]] = {member: set() for member in home}
+    for reader in graph.nodes:
+        for arg in [a for a in reader.args if a not in cut and graph[a].op not in CONSTANTS]:
+            require(home.get(arg) is home.get(reader.id), "connected", f"%{reader.id} reads %{arg}, "
+                    "which is no candidate: expected both in one group")
+            if arg in home:
+                edges[arg].add(reader.id)
+                edges[reader.id].add(arg)
+    for group in found:
+        reached, pending = {group.dominant}, [group.dominant]
+        while pending:
+            fresh = edges[pending.pop()] - reached
+            reached |= fresh
+            pending += fresh
+        apart = sorted(set(group.members) - reached)
+        require(not apart, "cut", f"only candidates lead from {_ids(apart)} to %{group.dominant}: "
+                "expected two groups")
+
+
 # ---------------------------------------------------------------- strategies/fs18/spans.py
 def check_spans(run: Run, readers: Mapping[int, Collection[int]]) -> dict[int, int]:
     """Every operation stands right above its highest reader. One that waits for itself has none."""
@@ -176,6 +278,69 @@ def check_spans(run: Run, readers: Mapping[int, Collection[int]]) -> dict[int, i
         rule = "root" if highest is None else "above" if found[node] < wanted else "tight"
         require(found[node] == wanted, rule, f"{seen}: expected {wanted}")
     return found
+
+
+# ---------------------------------------------------------------- strategies/fs20/explore.py
+def check_pattern_reduction(run: Run, dag: Dag, score: Callable[[int], float],
+                            allowed: Callable[[int], bool], best: int = BEST) -> list[list[Candidate]]:
+    """At each vertex at most ``best`` different legal patterns that begin there, best first."""
+    found = run(dag, score, allowed, best)
+    _is(found, list)
+    require(len(found) == len(dag), "complete", f"{len(found)} lists for {len(dag)} vertices")
+    for vertex, patterns in enumerate(found):
+        _is(patterns, list)
+        require(patterns or not allowed(1 << vertex), "complete", f"no pattern begins at {vertex}, "
+                "which is one by itself")
+        require(len(patterns) <= best, "most", f"{len(patterns)} patterns begin at {vertex}; at most {best}")
+        require(len({p.mask for p in patterns}) == len(patterns), "distinct", f"two equal patterns begin at {vertex}")
+        for p in patterns:
+            _is(p, Candidate)
+            _check_pattern(p, vertex, dag, score, allowed)
+        scores = [p.score for p in patterns]
+        require(scores == sorted(scores, reverse=True), "best first", f"scores at {vertex}: {scores}")
+    return found
+
+
+def _check_pattern(p: Candidate, vertex: int, dag: Dag, score: Callable[[int], float], allowed: Callable[[int], bool]) -> None:
+    seen = f"{{{' '.join(map(str, bits(p.mask)))}}} at {vertex}"
+    require(p.mask and bits(p.mask)[0] == vertex, "begins", f"{seen} begins elsewhere")
+    require(bits(p.mask)[-1] < len(dag), "begins", f"{seen} holds a vertex that does not exist")
+    below = above = 0
+    for v in bits(p.mask):
+        below, above = below | dag.below[v], above | dag.above[v]
+    between = below & above & ~p.mask
+    require(not between, "convex", f"{seen}: a path leaves it through {bits(between)} and returns")
+    require((p.below, p.above) == (below, above), "reach", f"{seen} reaches other vertices than it says")
+    require(allowed(p.mask), "allowed", f"{seen} is not allowed")
+    require(p.score == score(p.mask), "score", f"{seen} says {p.score}; its score is {score(p.mask)}")
+
+
+# ---------------------------------------------------------------- passes/share_memory.py
+def check_share(run: Run, buffers: Sequence[Buffer],
+                take_turns: Callable[[Buffer, Buffer], bool]) -> list[int]:
+    """Buffers of one owner take turns, and lie inside it. They need hardly more than best fit."""
+    found = run(buffers, take_turns)
+    _is(found, list)
+    _are_numbers(found, "an owner of")
+    require(len(found) == len(buffers), "complete", f"{len(found)} owners for {len(buffers)} buffers")
+    held: dict[int, Buffer] = {}
+    for i, (b, owner) in enumerate(zip(buffers, found, strict=True)):
+        known = owner == i or owner in held
+        require(known, "owner", f"{b.name} is given to {owner}, which owns nothing so far")
+        if owner != i:
+            first, last = buffers[owner], held[owner]
+            inside = first.dtype == b.dtype and first.size >= b.size > 0
+            require(inside, "inside", f"{b.name}, {b.size} x {b.dtype}, in {first.name}, {first.size} x {first.dtype}")
+            require(take_turns(last, b), "apart", f"{b.name} is written while {last.name} is needed")
+        held[owner] = b
+    taken, most = _owned(buffers, found), _owned(buffers, run.reference(buffers, take_turns))
+    require(taken <= MOST_WASTED * most, "small", f"{taken} bytes; best fit takes {most}")
+    return found
+
+
+def _owned(buffers: Sequence[Buffer], owners: Sequence[int]) -> int:
+    """Bytes of all owners."""
+    return sum(buffers[i].size * itemsize(buffers[i].dtype) for i in set(owners))
 
 
 # ---------------------------------------------------------------- simt/memory.py

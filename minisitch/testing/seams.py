@@ -31,11 +31,15 @@ from reprlib import Repr
 from typing import Any
 
 from ..errors import MinisitchError, PassError
+from ..fuse import count
+from ..graph import Graph
+from ..passes import share_memory
 from ..runtime import programs, steps, store
 from ..simt import memory
-from ..stitch import mapping
+from ..stitch import dominants, mapping
 from ..strategies import prices
 from ..strategies.fs18 import spans
+from ..strategies.fs20 import explore
 from . import properties
 from .properties import Broken, Run
 
@@ -48,6 +52,10 @@ SHORT.maxother = SHORT.maxstring = 120
 def _short(*args: Any, **kwargs: Any) -> str:
     """The arguments of a call as text, without functions, and shortened."""
     return ", ".join(SHORT.repr(arg) for arg in (*args, *kwargs.values()) if not callable(arg))
+
+
+def _nodes(graph: Graph, *_: Any) -> str:
+    return f"the graph of {count(len(graph), 'node')} below"
 
 
 @dataclass(frozen=True)
@@ -67,8 +75,17 @@ SEAMS = {
     # Blocks and threads of a kernel's rows (AStitch, 4.2).
     "map_rows": Seam(mapping.map_rows, properties.check_map_rows,
                      lambda rows, cols, device, **_: f"<{rows}, {cols}> on {device.name}"),
+    # Which operations may dominate, and which share a thread map (AStitch, 4.2).
+    "candidates": Seam(dominants.candidates, properties.check_candidates, _nodes),
+    "groups": Seam(dominants.groups_of, properties.check_groups, _nodes),
     # The longest path from each operation to a root (FusionStitching 2018, 3).
     "spans": Seam(spans.spans, properties.check_spans),
+    # The best patterns of each vertex (FusionStitching 2020, 5.2).
+    "pattern_reduction": Seam(explore.pattern_reduction, properties.check_pattern_reduction,
+                              lambda dag, *_: f"consumers {SHORT.repr(dag.consumers)}"),
+    # Which values take turns in the same bytes (FusionStitching 2018, 5.2).
+    "share": Seam(share_memory.share, properties.check_share,
+                  lambda buffers, _: ", ".join(f"{b.name} {b.size} x {b.dtype}" for b in buffers)),
     # Whether one moment of the stepper happens before another.
     "ordered": Seam(memory.ordered, properties.check_ordered, lambda before, after: f"{before} before {after}"),
 }
@@ -121,6 +138,9 @@ def _checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             return seam.check(run, *args, **kwargs)
         except Broken as broken:
             words = f"your {name}: {seam.asked(*args, **kwargs)}: {broken.seen} [{broken.rule}]"
-            raise PassError(words, name, broken.rule) from broken.__cause__
+            refused = PassError(words, name, broken.rule)
+            for graph in [arg for arg in args if isinstance(arg, Graph)]:
+                refused.add_note(str(graph))
+            raise refused from broken.__cause__
 
     return checked

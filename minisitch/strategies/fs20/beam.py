@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from ...fuse import topological
 from .delta import Evaluator
-from .explore import BEST, MOST_VERTICES, Candidate, Dag, Explorer, bits
+from .explore import BEST, MOST_VERTICES, Candidate, Dag, Explorer, bits, pattern_reduction
 
 WIDTH = 3  # plans kept (the paper's)
 MOST_ROUNDS = 8
@@ -112,7 +112,7 @@ def all_candidates(dag: Dag, score: Callable[[int], float], allowed: Callable[[i
                    best: int = BEST) -> list[list[Candidate]]:
     """The candidates that begin at each vertex, fused along edges or remotely."""
     explorer = Explorer(dag, score, allowed, best)
-    found = explorer.explore()
+    explorer.found = found = pattern_reduction(dag, score, allowed, best)
     for p in explorer.remote():
         first = found[p.ids[0]]
         if all(p.mask != q.mask for q in first):
