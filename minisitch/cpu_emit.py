@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from .kernel import ir
 from .kernel.nests import accesses
 from .kernel.text import KernelSource, Launch, Printer, Writer, header, numpy_name, task_parts
+from .ops import compute_dtype
 from .stitch.index import variable
 
 LITTLE = 20_000  # scalar operations; a segment of fewer joins its neighbour's call, even if their loops differ in length
@@ -184,3 +185,28 @@ class _CpuSegment(Printer):
             self.w.line(f"{window.name}_at = {start} if {self.guard(window.guard)} else 0")
             start, stop = f"{window.name}_at", f"{window.name}_at + {window.length}"
         self.w.line(f"{window.name} = {window.buffer}[{start}:{stop}]")
+
+    # ------------------------------------------------------------ conversions
+    def chosen(self, condition: str, value: str, other: str) -> str:
+        """A core evaluates both values, because a branch would stop vectorisation."""
+        return f"select({condition}, {value}, {other})"
+
+    def narrowed(self, text: str) -> str:
+        return f"float_to_half({text})"
+
+    def widened(self, text: str) -> str:
+        return f"half_to_float({text})"
+
+    def cast(self, name: str, to: str, of: str) -> str:
+        """float64 becomes float16 by way of a float32 that is rounded to odd. Else it would be rounded twice."""
+        if (to, of) == ("float16", "float64"):
+            return self.rounded_half(f"float_to_odd({name})")
+        # measured: a mask made in a softmax's loops, 7.4 ms converted and 1.7 chosen
+        if of == "bool" != to and to != "float16":
+            return self.chosen(name, f"np.{compute_dtype(to)}(1)", f"np.{compute_dtype(to)}(0)")
+        return super().cast(name, to, of)
+
+    def fitting(self, name: str, of: str, width: int) -> str:
+        """LLVM makes anything of what does not fit: of an integer in a float, its low bits. x86 makes this of it."""
+        end = f"{of}({1 << (width - 1)})"
+        return self.chosen(f"abs({name}) < {end}", name, f"-{end}")

@@ -250,9 +250,7 @@ class Printer:
         return " & ".join(parts) if len(parts) != 1 else parts[0][1:-1]
 
     def chosen(self, condition: str, value: str, other: str) -> str:
-        """One of two values. A core evaluates both, because a branch would stop vectorisation."""
-        if self.column == "cpu":
-            return f"select({condition}, {value}, {other})"
+        """One of two values."""
         return f"{value} if {condition} else {other}"
 
     def value(self, stmt: ir.Load | ir.Compute | ir.FromIndex | ir.Clamp | ir.Choose) -> str:
@@ -286,7 +284,7 @@ class Printer:
             return text
         condition, zero = self.guard(stmt.guard), zero_name(compute_dtype(dtype))
         if stmt.buffer in self.segment.windows:  # all of a window can be read
-            return f"select({condition}, {text}, {zero})"
+            return self.chosen(condition, text, zero)
         return f"{text} if {condition} else {zero}"
 
     def _computed(self, stmt: ir.Compute) -> str:
@@ -299,12 +297,12 @@ class Printer:
 
     # ------------------------------------------------------------ conversions
     def narrowed(self, text: str) -> str:
-        """A float32 as float16."""
-        return f"float_to_half({text})" if self.column == "cpu" else f"np.float16({text})"
+        """A float as float16."""
+        return f"np.float16({text})"
 
     def widened(self, text: str) -> str:
         """A float16 as float32."""
-        return f"half_to_float({text})" if self.column == "cpu" else f"np.float32({text})"
+        return f"np.float32({text})"
 
     def rounded_half(self, text: str) -> str:
         """A float32 rounded to float16, and held in float32 again."""
@@ -313,18 +311,13 @@ class Printer:
     def cast(self, name: str, to: str, of: str) -> str:
         """A conversion as NumPy makes it. A cast to float16 rounds, and stays in float32."""
         if to == "float16":
-            if of == "float64":  # by way of float32 it would be rounded twice
-                return self.rounded_half(f"float_to_odd({name})" if self.column == "cpu" else name)
-            return self.rounded_half(name if compute_dtype(of) == "float32" else f"np.float32({name})")
+            is_float = compute_dtype(of) in ("float32", "float64")
+            return self.rounded_half(name if is_float else f"np.float32({name})")
         if kind_of(of) == "float" and kind_of(to) == "int":
             return self.whole_number(name, to, f"np.{compute_dtype(of)}")
         if to == of == "bool":
             return name
-        held = f"np.{compute_dtype(to)}"
-        # measured: a mask made in a softmax's loops, 7.4 ms converted and 1.7 chosen
-        if of == "bool" and self.column == "cpu":
-            return self.chosen(name, f"{held}(1)", f"{held}(0)")
-        return template("cast", to, self.column).format(name, T=held, S=f"np.{compute_dtype(of)}")
+        return template("cast", to, self.column).format(name, T=f"np.{compute_dtype(to)}", S=f"np.{compute_dtype(of)}")
 
     def whole_number(self, name: str, to: str, of: str) -> str:
         """A float without its fraction, as NumPy converts it on x86.
@@ -333,18 +326,18 @@ class Printer:
         integers, so the upper half of an unsigned type is converted by way of its lower half.
         """
         bits, half = np.iinfo(to).bits, 1 << (np.iinfo(to).bits - 1)
-        held, width = name, max(bits, 32)
-        if self.column == "cpu":  # LLVM makes anything of what does not fit: of an integer in a float, its low bits
-            end = f"{of}({1 << (width - 1)})"
-            held = self.chosen(f"abs({name}) < {end}", name, f"-{end}")
-        lower = f"np.int{width}({held})"
+        width = max(bits, 32)
+        lower = f"np.int{width}({self.fitting(name, of, width)})"
         if bits < 32 or to[0] == "u":
             lower = f"np.{to}({lower})"
         if bits < 32 or to[0] == "i":
             return lower
         upper = f"np.{to}(np.{to}(np.int{bits}({name} - {of}({half}))) ^ np.{to}({half}))"
-        chosen = self.chosen(f"{name} >= {of}({half})", upper, lower)
-        return chosen if self.column == "cpu" else f"({chosen})"
+        return self.chosen(f"{name} >= {of}({half})", upper, lower)
+
+    def fitting(self, name: str, of: str, width: int) -> str:
+        """A float, or what the target must make of it before it becomes a signed integer of ``width`` bits."""
+        return name
 
     # ------------------------------------------------------------ reductions
     def accumulator(self, fold: ir.Fold) -> tuple[str, str]:
