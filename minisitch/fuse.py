@@ -59,9 +59,9 @@ class Composition:
     """
 
     def shares(self, node: int) -> bool:
-        """Whether a block keeps a value in shared memory although it is also stored to global memory.
+        """Whether a block keeps a value in shared memory that it also stores to global memory.
 
-        Otherwise the block reads such a value back from global memory.
+        If not, the block reads such a value back from global memory.
         """
         return False
 
@@ -99,7 +99,7 @@ class Stitching(Composition):
         return self if self.kept is None else replace(self, kept=tuple(sorted(map(number, self.kept))))
 
     def __repr__(self) -> str:
-        """``adaptive``, ``merge`` and ``keep`` always, other fields if they differ from the default.
+        """``adaptive``, ``merge`` and ``keep`` always, other fields if they are not the default.
 
         The names of kernels depend on this text.
         """
@@ -116,10 +116,10 @@ ALL_INGREDIENTS = Stitching()
 class Pattern:
     """One kernel, one library call, or one pipeline.
 
-    A pipeline is a kernel whose blocks are stages that run at the same time. A library call with several
-    members is a whole program that NumPy runs. ``members`` are ascending ids, which is also a legal
-    order. ``outputs`` are the members that other patterns or the caller read: they are written to
-    memory.
+    A pipeline is a kernel whose blocks are stages that run at the same time. A library call with
+    several members is a whole program that NumPy runs. ``members`` are ascending ids, which is also
+    a legal order. ``outputs`` are the members that other patterns or the caller read: they are
+    written to memory.
     """
 
     members: Ids
@@ -207,16 +207,17 @@ def _behind(graph: Graph, value: int, views: Container[str]) -> int:
     return value
 
 
-# Three functions look through views. ``read_in_place`` stops at all but reshapes: the buffer of a kernel
-# has the same bytes in the same order. ``view_source`` stops where strides end: a library call takes
-# strides. ``behind_views`` never stops: it finds the operation that made the data.
+# Three functions look through views. ``read_in_place`` looks through reshapes only: a kernel's
+# buffer has the same bytes in the same order. ``view_source`` looks through all that strides can
+# express, because a library call takes strides. ``behind_views`` looks through all views: it finds
+# the operation that made the data.
 def read_in_place(graph: Graph, value: int) -> int:
     """The value whose memory holds ``value`` unchanged: the same, or what it is a reshape of."""
     return _behind(graph, value, ("reshape",))
 
 
 def returned(graph: Graph) -> set[int]:
-    """The values in memory that the caller gets. They are a part of ``stored_values``."""
+    """The values in memory that the caller gets. Some may be inputs of the program."""
     return {read_in_place(graph, output) for output in graph.outputs}
 
 
@@ -288,7 +289,7 @@ def _checked(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]]) -> l
 
 
 def stored_values(graph: Graph) -> set[int]:
-    """Values that must be in memory under every plan of kernels: library calls or the caller read them."""
+    """Values that a kernel must store under every plan: library calls or the caller read them."""
     found = returned(graph)
     for node in graph.nodes:
         if node.kind == "library":
@@ -297,7 +298,7 @@ def stored_values(graph: Graph) -> set[int]:
 
 
 def _close(graph: Graph, pattern: Pattern) -> Pattern:
-    """Add the constants, iotas and views that members read to the pattern."""
+    """The pattern with the constants, iotas and views that its members read."""
     if pattern.kind == "library":
         return pattern
     nodes, members, pending = graph.nodes, set(pattern.members), list(pattern.members)
@@ -439,7 +440,8 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
     """Cut a kernel pattern out as a graph whose ids start at zero.
 
     A constant is placed where the body first reads it, not by its id. Otherwise a constant that
-    equal layers share would come at different places in their bodies, and these would differ.
+    equal layers share would come at different places in their bodies, and these would differ. If a
+    value in memory is only read in windows, the body's input is that part of it (``_windows``).
 
     Before:  pattern {%7 = exp %5, %8 = neg %7} of a 90-node graph
     After:   %0 = input, %1 = exp %0, %2 = neg %1, return %2

@@ -70,18 +70,19 @@ def id_list(ids: Iterable[int]) -> str:
     return " ".join(f"%{i}" for i in ids)
 
 
+# Sums (a3, m3), results (r3), values (v3), and names in the text of calls (leaves, into).
+_OWN = re.compile(r"[armv]\d+\w*|__\w*|leaves|nested|into|memory|thread|call|workspace|read|self_|len|type")
+
+
 def identifier(text: str) -> str:
     """A name for emitted text, made from a user's name.
 
-    It is ASCII, since Python normalises other letters. It is no keyword, and no name that the text of
-    calls uses itself (``_OWN``). A kernel's name ends in a digest, so its text has no equal name.
+    It is ASCII, since Python normalises other letters. It is no keyword, and no name that the text
+    of calls uses itself (``_OWN``). A kernel's name ends in a digest, which no name in the kernel's
+    text does.
     """
     name = re.sub(r"\W", "_", text, flags=re.ASCII)
     return name if name.isidentifier() and not keyword.iskeyword(name) and not _OWN.fullmatch(name) else f"given_{name}"
-
-
-# Sums (a3, m3), results (r3), values (v3), and names in the text of calls (leaves, into).
-_OWN = re.compile(r"[armv]\d+\w*|__\w*|leaves|nested|into|memory|thread|call|workspace|read|self_|len|type")
 
 
 @dataclass(frozen=True)
@@ -179,5 +180,5 @@ class Graph:
 
     @cached_property
     def pulled(self) -> dict[Any, Any]:
-        """A cache for ``stitch.pull.pull``, shared by all loops over this graph. Not part of its value."""
+        """A cache for ``stitch.pull.pull``: what loops over this graph compute. No part of its value."""
         return {}

@@ -3,12 +3,16 @@
 In:  nothing. Out: ``OPS``, a mapping from name to ``Op``, and the dtype names.
 
 To add an elementwise operation, add one row: its NumPy meaning, its scalar text for each target,
-the dtypes it takes, and its cost class. Other files name an op only where a rule is about that very
-op: identities in ``simplify``; sources, folds and the few *moves* (which only re-index) in
-``trace.builder``, ``stitch``, ``kernel.statements`` and ``strategies.kitsune``; division by a
-constant in ``fuse.is_heavy``; casts and integer overflow in ``kernel.text``; products and casts to
-float16 in ``strategies.cost``; nanoseconds on a core in ``runtime.this_machine.HEAVY_NS``; and
-rounding in ``testing.judge``.
+the dtypes it takes, and its cost class. Other files name an op only if a rule is about that very
+op. Most of these rules are about sources, products and *moves*, which only re-index. Rules about
+elementwise operations and reductions stand in few files:
+
+- ``simplify``: identities, such as ``x * 1``
+- ``fuse.is_heavy``: division by a constant is light
+- ``kernel.text``: casts, and integers that wrap around
+- ``passes.block_totals``: totals of parts
+- ``runtime.this_machine.HEAVY_NS``: nanoseconds on a core
+- ``testing.judge``: rounding
 
 The cost classes are the papers' (AStitch section 2.2, FusionStitching 2018 section 4): *light*
 element-wise (add, sub, mul ...) and *heavy* element-wise (exp, tanh, log, power, div ...).

@@ -23,7 +23,7 @@ from minisitch.stitch.dominants import is_row_reduce
 from minisitch.stitch.index import variable
 from minisitch.stitch.loops import BarrierNeeded, stitch
 from minisitch.stitch.pull import pull
-from minisitch.stitch.subroots import makes_near
+from minisitch.stitch.subroots import makes_locally
 from minisitch.strategies.fs20 import decide
 from minisitch.strategies.fs20.evaluate import CYCLES, events, instructions, latency_us, live_registers, most_alive
 from minisitch.strategies.fs20.generate import LOCAL, Generator, expensive, groups, templates
@@ -480,5 +480,5 @@ def test_row_reduces_only_meet_readers_of_their_rows():
         leaves = pull(graph, [at], frozenset(final), [at] if reader.role == "map" else []).leaves
         reads += [(final[value], reader, position) for value, position in leaves if value in final]
     assert len(reads) > 6 and all(is_row_reduce(graph, graph[maker.node]) for maker, *_ in reads)
-    assert all(reader.level == 0 and makes_near(maker, reader.space, position) for maker, reader, position in reads)
+    assert all(reader.level == 0 and makes_locally(maker, reader.space, position) for maker, reader, position in reads)
     assert kernel.grid_barriers == 1, "the column sums at the tail"

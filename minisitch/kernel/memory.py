@@ -1,14 +1,14 @@
 """Which memory each value of a kernel has, and the barriers that its readers need.
 
-In:  a ``StitchPlan``. Out: a ``Layout``, complete before a statement is written, that
-``statements`` reads.
+In:  a ``StitchPlan``. Out: a ``Layout``. It is complete before ``statements`` writes the first
+statement.
 
 A value lives where its readers find it. How far away they are is known (``stitch.plan.distance``):
 
     its readers                       where it lives
     in its own loop                   a register
-    in other loops of its block       the first of these that fits (``Layout._place``):
-      a row-reduce                      a register of every thread, since all of them have the result
+    in other loops of its block       the first line that fits the value (``Layout._place``):
+      a row-reduce                      a register of every thread: all of them have the result
       one column, and one thread a row  a register
       a map that is in global memory    that buffer, unless the composition shares the value
       demoted                           scratch, in global memory: shared memory is full
@@ -82,7 +82,7 @@ class Layout:
         return self.device.kind == "cpu" or self.maps[segment].threads_per_row == 1
 
     def _require_counted_parts(self) -> None:
-        """Raises KernelError if blocks of this size make more or fewer partial rows than planned."""
+        """Raises KernelError if blocks of this size do not make as many partial rows as planned."""
         parts = {s.node: s.extents[1] for s in self.plan.sub_roots if s.role == "combine"}
         for loop in self.plan.loops:
             m = self.maps[loop.segment]

@@ -54,9 +54,9 @@ class BlockComposition(Composition):
     """FusionStitching 2018's kernel: loops in one block, which pass values through shared memory.
 
     ``schedules``: (node, block cut) of every operation with a loop: the roots, the reduces, and the
-    values in ``shared``. A block cut cuts the operation's *output*. All block cuts make the same number
-    of blocks. All other operations are inlined. ``shared``: the values kept in shared memory,
-    producers first. ``threads``: the size of a block, a multiple of 32.
+    values in ``shared``. A block cut cuts the operation's *output*. All block cuts make the same
+    number of blocks. All other operations are inlined. ``shared``: the values kept in shared
+    memory, producers first. ``threads``: the size of a block, a multiple of 32.
     """
 
     schedules: tuple[tuple[int, BlockCut], ...]
@@ -123,8 +123,8 @@ def arrange(graph: Graph, device: Device, composition: BlockComposition) -> Stit
 def _same_blocks(graph: Graph, schedules: Mapping[int, BlockCut]) -> int:
     """The number of blocks that all schedules agree on.
 
-    Raises PlanError if they disagree, if a reduce or an output has no schedule, or if a block cut does
-    not fit its value's shape.
+    Raises PlanError if they disagree, if a reduce or an output has no schedule, or if a block cut
+    does not fit its value's shape.
     """
     for node in graph.nodes:
         if node.id not in schedules and (node.kind == "reduce" or node.id in graph.outputs):

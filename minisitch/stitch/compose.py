@@ -2,8 +2,9 @@
 
 In:  a body (``fuse.extract``), a ``Device`` and a ``Composition``. Out: a ``StitchPlan``.
 
-Each class of composition has its way: a ``Stitching`` goes to ``loops.stitch``, a ``BlockComposition``
-to ``blocks.arrange``, a ``Merging`` to ``merge`` below.
+Each class of composition has its function: a ``Stitching`` goes to ``loops.stitch``, a
+``BlockComposition`` (FusionStitching 2018's) to ``blocks.arrange``, a ``Merging`` to ``merge``
+below.
 
 AStitch composes a kernel by one set of rules. Another strategy may have found a cheaper plan of
 several kernels. ``Merging`` puts those in one launch. Parts that do not read each other run side by

@@ -7,6 +7,8 @@ Before:  %3 = broadcast %1; %4 = mul %0 %3; %5 = sum %4; %6 = power %5 %1;
          %7 = broadcast %6; %8 = div %2 %7; %9 = sum %8
 After:   group 0: %0 %1 %3 %4 %5 %6, dominant %5, sub-dominant %6: both read %1
          group 1: %2 %7 %8 %9, dominant %9
+
+Labels such as *AStitch B4* number the algorithms of the papers. ``docs/papers.md`` lists them.
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ from ..graph import Graph, Ids, Node
 # ---------------------------------------------------------------- dominants and groups (AStitch B4)
 @dataclass(frozen=True)
 class Group:
-    """Operations that are connected without passing a candidate (AStitch's groups inside one kernel).
+    """Operations that are connected without passing a candidate.
 
-    ``stitch.loops`` gives a value the rows of its group's dominant if it cannot take over a producer's
-    rows. It also looks there for a row-reduce whose loop can carry a column-reduce.
+    ``stitch.loops`` gives a value the rows of its group's dominant if it cannot take over a
+    producer's rows. If the dominant is a row-reduce, its loop may also carry column-reduces of the
+    group.
     """
 
     members: Ids
@@ -119,16 +122,16 @@ def evaluations(graph: Graph) -> int:
 def _positions(graph: Graph, sub_roots: Iterable[int]) -> tuple[list[set[tuple[int, int]]], dict[int, str]]:
     """The positions of each value, and what ``many_positions`` returns: both in one backward pass.
 
-    A position is (sub-root, path): the loop that evaluates the value, and a hash of the moves on the
-    way there.
+    A position is (sub-root, path): the sub-root whose loop evaluates the value, and a hash of the
+    moves between them.
     """
     in_memory = set(sub_roots)
-    ways: list[set[tuple[int, int]]] = [set() for _ in graph.nodes]
+    positions: list[set[tuple[int, int]]] = [set() for _ in graph.nodes]
     found: dict[int, str] = {}
     for node in reversed(graph.nodes):
         if node.kind == "source":
             continue
-        mine = ways[node.id]
+        mine = positions[node.id]
         if node.id not in in_memory:
             worst = max(Counter(root for root, _ in mine).values(), default=0)
             most = MOST_HEAVY_POSITIONS if is_heavy(graph, node) else MOST_POSITIONS
@@ -141,5 +144,5 @@ def _positions(graph: Graph, sub_roots: Iterable[int]) -> tuple[list[set[tuple[i
         if node.id in in_memory:
             mine = {(node.id, 0)}
         for operand, arg in enumerate(node.args):
-            ways[arg] |= {(root, hash((way, node.id, operand))) for root, way in mine} if node.kind == "move" else mine
-    return ways, found
+            positions[arg] |= {(root, hash((path, node.id, operand))) for root, path in mine} if node.kind == "move" else mine
+    return positions, found

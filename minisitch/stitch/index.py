@@ -1,6 +1,7 @@
 """Indices: where an element lies, as arithmetic on the variables of loops.
 
-In:  loop variables and the shapes of values. Out: an ``Index``, and a ``Position``, which has one index an axis.
+In:  loop variables and the shapes of values. Out: an ``Index``, and a ``Position``, which has one
+index an axis.
 
 An ``Index`` is an affine form over *digits* of the loop variables. A digit is
 ``(row // stride) % size``: one axis of a row number in mixed radix. Splitting and merging axes is
@@ -261,7 +262,7 @@ def variables_of(indices: Iterable[Index]) -> frozenset[str]:
 
 
 def axis_variables(shape: Sequence[int]) -> Position:
-    """A position in a value whose loop is not chosen yet: a variable for each axis, ``d0``, ``d1`` ..."""
+    """A position in a value whose loop is not chosen yet: each axis has a variable, ``d0``, ``d1`` ..."""
     return tuple(variable(f"d{axis}", n) for axis, n in enumerate(shape))
 
 
@@ -377,7 +378,7 @@ def _show_atom(atom: Atom, totals: Mapping[str, int], names: Mapping[str, str]) 
 
 
 def value_at(index: Index, variables: Mapping[str, Any]) -> Any:
-    """The index as a number (or array) for given values of its variables. For tests."""
+    """The index as a number (or array) for given values of its variables."""
     total: Any = index.const
     for c, atom in index.terms:
         if isinstance(atom, Digit | Loaded):

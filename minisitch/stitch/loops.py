@@ -35,7 +35,7 @@ from .mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap, map_columns, map_rows
 from .plan import StitchPlan, distance, leaves
 from .pull import Key, pull
 from .recompute import KeptValue, pays, worth_keeping
-from .subroots import Partition, Space, SubRoot, adopt, fold_of, makes_near, map_of
+from .subroots import Partition, Space, SubRoot, adopt, fold_of, makes_locally, map_of
 
 # Bytes of shared memory reserved for block reduces (``kernel.memory``): two sets of exchange
 # buffers. A buffer has a result of at most 8 bytes for each of at most 32 warps.
@@ -51,11 +51,11 @@ SHORTEST_ROW, LONGEST_ROW = 512, 1 << 16
 
 # ---------------------------------------------------------------- one arrangement
 class _Arranger:
-    """Gives sub-roots their loops one by one, producers first. No other object of this file changes.
+    """Gives sub-roots their loops one by one, producers first.
 
-    ``looped``: the nodes that become sub-roots. ``kept``: those of them that could be inlined. They
-    are not made before the first level that needs them. ``rowwise``: cut element-wise values by rows
-    instead of flattening them.
+    No other object of this file changes. ``looped``: the nodes that become sub-roots. ``kept``:
+    those of them that could be inlined. They are not made before the first level that needs them.
+    ``rowwise``: cut element-wise values by rows instead of flattening them.
     """
 
     def __init__(self, graph: Graph, device: Device, stitching: Stitching, groups: tuple[Group, ...],
@@ -83,7 +83,7 @@ class _Arranger:
         """Give a sub-root the earliest loop over its tasks in which it finds all that it reads."""
         reads = [(self.made[value], at) for value, at in leaves(self.graph, s, self.looped)]
         # one higher than a producer's if other tasks make what is read
-        levels = [producer.level + (not makes_near(producer, s.space, at)) for producer, at in reads]
+        levels = [producer.level + (not makes_locally(producer, s.space, at)) for producer, at in reads]
         if s.node in self.kept:
             levels.append(self.kept[s.node].level)
         s = replace(s, level=max([floor, *levels]))
@@ -218,7 +218,7 @@ class _Arranger:
         return many or all(self._waits(self.graph[user]) for user in self.graph.users[node.id])
 
     def _waits(self, node: Node) -> bool:
-        """True for a reduce that reads rows of other tasks under every mapping."""
+        """Whether a node waits for all of its operand: a reduce that reads rows of all tasks."""
         return node.kind == "reduce" and not is_row_reduce(self.graph, node) and self._carry(node) is None
 
     def _operands(self, joined: Node) -> list[tuple[Node, Shape]]:
@@ -291,7 +291,7 @@ class _Arranger:
     def _memory(self, value: int, position: Position) -> Sequence[Key]:
         """All reads from memory that ``value`` at ``position`` is computed from."""
         asked = value, position
-        # a value that has its loop is read from memory; the one whose loop is being chosen is computed
+        # a value that has its loop is read from memory; one whose loop is being chosen is computed
         return pull(self.graph, [asked], self.looped, own=() if value in self.made else [asked]).leaves
 
     def _fills(self, space: Space, extents: tuple[int, int, int]) -> bool:
@@ -350,13 +350,16 @@ def _row_space(m: ThreadMap) -> Space:
 
 
 def _rows_of(reduce: Node, shape: Sequence[int]) -> Partition:
-    """The rows of a row-reduce: a task for each of its results, and the axes it reduces as columns."""
+    """The partition of a row-reduce: a row for each result. The columns are the axes it reduces."""
     axes = reduce.attr("axes")
     return Partition(tuple(a for a in range(len(shape)) if a not in axes), (), tuple(axes))
 
 
 def _columns_of(reduce: Node, shape: Sequence[int]) -> Partition:
-    """A column-reduce in a row-reduce's loop: the axes it reduces are the rows, its results the columns."""
+    """The partition of a column-reduce in a row-reduce's loop.
+
+    The rows are the axes that it reduces, and the columns are its results.
+    """
     flat = _rows_of(reduce, shape)
     return Partition(flat.cols, (), flat.rows)
 
@@ -383,8 +386,8 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
     2. Without grid barriers: a value that would need one is recomputed instead, if it can be.
     3. Values that are costly and needed in several loops are kept: they are sub-roots, too.
     4. Those of them that would travel too far are recomputed after all.
-    5. Without grid barriers: cut flat loops into rows. A block then makes whole rows, and the readers
-       of a row are in the same block.
+    5. Without grid barriers: cut flat loops into rows. A block then makes whole rows, and the
+       readers of a row are in the same block.
 
     Raises BarrierNeeded if ``stitching`` forbids grid barriers and a value cannot do without one.
     """
@@ -426,7 +429,7 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
 
 
 def _first_sub_roots(graph: Graph, stitching: Stitching) -> tuple[set[int], dict[int, str]]:
-    """The first sub-roots; and those of them that are read at many positions, each with the reason."""
+    """The first sub-roots; and those that are read at many positions, each with the reason."""
     found = set(candidates(graph))
     if stitching.kept is not None:
         found = {v for v in found if graph[v].kind == "reduce" or v in graph.outputs} | set(stitching.kept)

@@ -51,7 +51,7 @@ class ThreadMap:
 
     @property
     def tasks(self) -> int:
-        """The number of tasks. A task is what a block takes in one turn: rows, or a chunk of a row."""
+        """The number of tasks. A block takes a task in one turn: rows, or a chunk of a row."""
         return -(-self.rows // self.rows_per_block) * self.splits
 
 

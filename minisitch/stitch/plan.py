@@ -1,15 +1,15 @@
-"""The plan of one kernel: which loop each sub-root has, and how far each value travels to its readers.
+"""The plan of one kernel: the loop of each sub-root, and how far values travel to their readers.
 
 In:  the sub-roots of a pattern's body, each with its loop. Out: a ``StitchPlan``, which prints.
 
-Each read of a sub-root's value has a *distance*. It is decided here and nowhere else (``distance``).
-The loop of the reader, the value's scheme, its memory and the barrier follow from it:
+Each read of a sub-root's value has a *distance*, which only the function ``distance`` decides. The
+loop of the reader, the value's scheme, its memory and the barrier follow from it:
 
-    distance   the reader                              the reader's loop   scheme     memory              barrier
-    loop       the same thread, in the same loop       the same loop       Local      a register          none
-    thread     the same thread, in a later loop        a later phase       Regional   the block's own     none
-    block      another thread of the same block        a later phase       Regional   the block's own     block
-    grid       another block, or a later segment       a later segment     Global     global memory       grid
+    distance   the reader                          its loop        scheme     memory            barrier
+    loop       the same thread, in the same loop   the same loop   Local      a register        none
+    thread     the same thread, in a later loop    a later phase   Regional   the block's own   none
+    block      another thread of the same block    a later phase   Regional   the block's own   block
+    grid       another block, or a later level     a later level   Global     global memory     grid
 
 The last column is what the distance asks for. ``kernel.memory`` needs less for the distance
 ``block``: no barrier if the value is a row-reduce's (all threads have the result) or if a row has
@@ -39,7 +39,7 @@ from .dominants import Group
 from .index import Position
 from .mapping import ThreadMap
 from .pull import Key, Pull, pull
-from .subroots import LoopKey, Space, SubRoot, makes_near
+from .subroots import LoopKey, Space, SubRoot, makes_locally
 
 
 # ---------------------------------------------------------------- how far a value travels
@@ -55,10 +55,12 @@ class LoopRead(NamedTuple):
 def distance(reader: SubRoot, producer: SubRoot, at: Position) -> str:
     """How far the element at ``at`` travels from the loop of ``producer`` to that of ``reader``.
 
-    In two loops of a segment with equally many columns, a thread has the same columns. If a warp
-    folds each column, a thread has no columns of its own.
+    ``thread``: the thread that makes an element also reads it. That is so if it is read at the
+    position where it was made, and both loops have equally many columns: a thread has the same
+    columns in both. It is not so if a warp folds each column, for then no thread has columns of its
+    own.
     """
-    if reader.level != producer.level or not makes_near(producer, reader.space, at):
+    if reader.level != producer.level or not makes_locally(producer, reader.space, at):
         return "grid"
     if producer.result_at != at:
         return "block"
@@ -68,7 +70,10 @@ def distance(reader: SubRoot, producer: SubRoot, at: Position) -> str:
 
 
 def pulled_by(graph: Graph, sub_roots: Iterable[SubRoot], in_memory: frozenset[int]) -> Pull:
-    """All that a loop with these sub-roots computes. A combine adds nothing: it reads only partial results."""
+    """All that a loop with these sub-roots computes.
+
+    A combine adds nothing: it reads only partial results.
+    """
     roots = [s.root for s in sub_roots if s.role != "combine"]
     own = [s.root for s in sub_roots if s.role == "map"]
     return pull(graph, roots, in_memory, own)
@@ -88,7 +93,8 @@ def fill_block(maps: Mapping[SegmentKey, ThreadMap], block: int) -> dict[Segment
 
     A chunk of a row takes the whole block. So does a piece in a block composition.
 
-    Before:  a segment with 8 rows of 32 threads, one with 1024 threads a row      After:  32 rows of 32 threads
+    Before:  a block of 1024 threads; a segment's map has 8 rows of 32 threads
+    After:   its map has 32 rows of 32 threads
     """
     found = dict(maps)
     for key, m in maps.items():
@@ -163,7 +169,10 @@ class StitchPlan:
 
     @cached_property
     def thread_maps(self) -> dict[SegmentKey, ThreadMap]:
-        """The map of each segment, all with one block size: those that a pass chose, if any, else the plan's own."""
+        """The map of each segment, all with one block size.
+
+        A pass may have chosen them. If not, they follow from the plan's own.
+        """
         block = max((m.threads for m in self.own_maps.values()), default=1)
         return dict(self.maps) or fill_block(self.own_maps, block)
 
@@ -200,8 +209,8 @@ class StitchPlan:
         found: dict[int, Scheme] = {}
         for reader, value, at, how_far in self.reads:
             if how_far == "grid" and (value not in found or found[value].name != "global"):
-                near = makes_near(self.final[value], reader.space, at)
-                reason = "a grid barrier lies in between" if near else "other tasks make it"
+                local = makes_locally(self.final[value], reader.space, at)
+                reason = "a grid barrier lies in between" if local else "other tasks make it"
                 why = f"%{reader.node} {self.graph[reader.node].op} reads it across blocks: {reason}"
                 found[value] = Scheme("global", why)
             elif how_far != "loop":

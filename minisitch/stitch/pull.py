@@ -2,6 +2,10 @@
 
 In:  values at positions, and the values that lie in memory. Out: a ``Pull``.
 
+A *position* says which element of a value: it has an ``Index`` for each axis. An index is
+arithmetic on loop variables, such as ``col - 4``. A *guard* is a tuple of conditions ``low <= index
+< high``. It holds if all of them hold. All three are in ``index.py``.
+
 ``operands_at`` is the only function that knows what a broadcast, transpose, reshape, slice,
 concatenate, update or gather does to an index. All later stages are built on it, locality checks
 and emitters included. ``pull`` asks it again and again, from a root down to values in memory.

@@ -5,10 +5,13 @@ another loop reads its value. Out: answers to AStitch's two locality questions (
 Is an element made where it is read (``column_of``)? How must the reader's loop run so that it is
 (``adopt``)?
 
-A *position* has one ``Index`` for each axis of a value. An index is a sum of multiples of *digits*,
-such as ``(col // 8) % 4``, of the loop variables ``row``, ``ser`` and ``col``. While the loop of a
-value is not chosen yet, ``d0``, ``d1`` ... number its axes (``index.py``). A *key* is a value at a
-position (``pull.py``).
+``loops.py`` gives each sub-root its loop. A loop runs over the elements of a *task*, which is what a
+block of threads does at one time. Its *level* is the number of grid barriers before it. Its
+*segment* is its level and its tasks. Its *phase* is its place in the order of the segment's loops.
+
+An index is a sum of multiples of *digits*, such as ``(col // 8) % 4``, of the loop variables
+``row``, ``ser`` and ``col``. While the loop of a value is not chosen yet, ``d0``, ``d1`` ... number
+its axes (``index.py``). A *key* is a value at a position (``pull.py``).
 
 Before:  %4 of [64, 64] has a loop over 64 rows. Another loop over the same rows reads it.
 After:   read at [row, col]: ``column_of`` is col. Read at [col, row]: None, other rows make it.
@@ -32,9 +35,9 @@ from .pull import Key
 class Space:
     """The tasks of a segment. The segments of a level run in the order of their spaces.
 
-    - ``row``: there are ``rows`` rows. Each has threads of its own, and no row reads another's values
-      without a grid barrier. So it makes no difference here how many rows a task has (horizontal
-      packing, ``ThreadMap``). A task may also be one of the ``chunks`` of a row (task splitting).
+    - ``row``: there are ``rows`` rows. Each has threads of its own, and no row reads another's
+      values without a grid barrier. A task is one row or several (horizontal packing): only
+      ``ThreadMap`` knows how many. With ``chunks`` a task is one chunk of a row (task splitting).
     - ``column``: a task is one of ``rows`` problems, one of ``chunks`` tiles of the kept columns,
       and one of ``slices`` slices of the serial axis.
     - ``block``: a task is one of ``rows`` blocks. It owns a piece of every sub-root
@@ -199,10 +202,10 @@ def fold_of(graph: Graph, node: Node, role: str, partition: Partition, space: Sp
 
 
 # ---------------------------------------------------------------- where each element is made
-def makes_near(producer: SubRoot, space: Space, position: Position) -> bool:
-    """True when each row, tile or block of ``space`` makes the element it reads at ``position``.
+def makes_locally(producer: SubRoot, space: Space, position: Position) -> bool:
+    """Whether each row, tile or block of ``space`` itself makes the element it reads at ``position``.
 
-    Never true of an operand, which is only a part of its value.
+    Never true of an operand of a concatenation, which is only a part of its value.
     """
     return producer.space == space and producer.role != "operand" and column_of(producer, position) is not None
 
@@ -211,9 +214,9 @@ def column_of(producer: SubRoot, position: Position) -> Index | None:
     """Passive locality check (AStitch 2022, 4.3): the column that the producer is read at.
 
     None if another row, tile or block makes the element. The consumer must run over the same
-    ``Space``. In a row space its row must be the producer's row, and any column will do. In a column
-    space its column must be the producer's, since one thread holds it. An axis cut into pieces must
-    be read inside the consumer's own piece.
+    ``Space``. In a row space its row must be the producer's row, and any column will do. In a
+    column space its column must be the producer's, since one thread holds it. An axis cut into
+    pieces must be read inside the consumer's own piece.
 
     For a producer at [row, col]: read at [row, 2 * col] it is 2 * col, read at [col, row] None.
     """
@@ -283,8 +286,8 @@ def _digit_of(var: str, made: Index) -> tuple[int, Digit]:
 def _mixed_radix(counted: Index, shape: Sequence[int], extent: int) -> tuple[tuple[int, ...], int] | None:
     """The axes of ``shape`` that ``counted`` numbers from 0 to ``extent``, and a number of pieces.
 
-    The slowest axis comes first. The last one may be cut into pieces, whose elements are left to the
-    columns. Each other axis must be counted as a whole. None if ``counted`` numbers no axes.
+    The slowest axis comes first. The last one may be cut into pieces, whose elements are left to
+    the columns. Each other axis must be counted as a whole. None if ``counted`` numbers no axes.
     """
     expected, axes, pieces = 1, list[int](), 1
     for coefficient, atom in sorted(counted.terms, key=lambda term: term[0]):

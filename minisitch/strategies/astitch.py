@@ -2,17 +2,20 @@
 
 A *stitch op* (section 4.1) holds operations that reach each other without passing a library call,
 and also operations that do not reach each other at all (remote stitching). Both follow from one
-rule. The *call depth* of a value is the number of library calls on the longest path to it. Values of
-one depth can share a kernel, because a path that leaves a depth through a library call cannot return.
-Then ``call_depths`` moves cheap values to the greater depth of their readers. A path still cannot
-return.
+rule. The *call depth* of a value is the number of library calls on the longest path to it. Along a
+path depths never fall, and they grow behind each library call. So a path between two values of one
+depth passes only values of that depth, and no library call. These values can share a kernel.
+
+``call_depths`` then moves a value to the greater depth of its readers, if that moves no more bytes.
+Depths still never fall along a path.
 
 One kernel a call depth is simpler than the paper's rule, which joins all operations that make no
 circle. It sometimes cuts where the paper does not: in ``h = tanh(a).sum(1); y = (w @ b) + h`` the
-sum has depth 0 and the addition depth 1, and to move the sum would read more than it saves.
+sum has depth 0 and the addition depth 1. The sum stays at depth 0: at depth 1 it would read all of
+``a``, which is more than storing ``h`` costs.
 
-The stage ``stitch`` decides how values travel inside the kernel. This strategy allows grid barriers,
-so ``stitch`` can put any operations together.
+The stage ``stitch`` decides how values travel inside the kernel. This strategy allows grid
+barriers, so ``stitch`` can put any operations together.
 """
 
 from __future__ import annotations
@@ -113,7 +116,7 @@ def _bytes_read(graph: Graph, stored: set[int]) -> list[int]:
 
 
 def _within_arguments(graph: Graph, members: Sequence[int], stored: set[int], readers: Counter[int]) -> list[list[int]]:
-    """Split the members of one depth at the argument limit. The kernels never wait for each other in a circle."""
+    """Split the members of one depth at the argument limit, in an order that makes no circle."""
     kernels, rest = [], _depth_first(graph, members)
     while rest:
         length = _longest(graph, rest, stored, readers)
