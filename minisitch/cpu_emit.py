@@ -114,7 +114,7 @@ class _CpuSegment(Printer):
     column = "cpu"
 
     def emit(self, first: str, last: str) -> None:
-        """The loop over tasks from ``first`` to ``last``, which are text, and what each task does."""
+        """The loop over tasks, and what each does. ``first`` and ``last`` are text."""
         w, s = self.w, self.segment
         tasks = last if first == "0" else f"{first}, {last}"
         if s.carries:

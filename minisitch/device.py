@@ -23,7 +23,7 @@ class Cache:
     """A cache, or main memory: its size in bytes, and its bandwidth in bytes per second.
 
     It serves working sets of up to ``size`` bytes. A nearer cache is never slower than a farther
-    one: lower bounds of a kernel's time rely on this (``strategies.prices``).
+    one: the lower bounds in ``strategies.optimum`` rely on this.
     """
 
     size: int

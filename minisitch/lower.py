@@ -1,4 +1,4 @@
-"""Every stage of one program: from a traced function to emitted text, and the machine it is meant for.
+"""Every stage of one program, from a traced function to emitted text.
 
 In:  a ``Program``, the names of a strategy and a target. Out: ``Stages``. Each stage prints.
 
@@ -6,14 +6,15 @@ Who is called for each stage, in this order:
 
     simplify   simplify.simplify
     fuse       strategies.regions.planned, which asks the strategy: which operations share a kernel
-    stitch     stitch.compose.compose, for each kernel of the plan: which of its operations have loops
-    schedule   strategies.prices.scheduled, which calls passes.registry.kernel_of: passes rewrite the
-               plan, then schedule.schedule makes the plain kernel and lets passes rewrite it.
+    stitch     stitch.compose.compose, for each kernel of the plan: which operations have loops
+    schedule   strategies.prices.scheduled, which calls passes.registry.kernel_of: passes rewrite
+               the plan, then schedule.schedule makes the plain kernel and lets passes rewrite it.
                At the stop ``schedule`` no pass runs
     emit       cuda_emit.emit or cpu_emit.emit
 
-A strategy has often built a kernel already, to know its price. ``strategies.prices.scheduled`` does not build
-it again. Patterns with equal bodies (twelve equal layers) are stitched, scheduled and emitted once.
+A strategy has often built a kernel already, to know its price. ``strategies.prices.scheduled`` does
+not build it again. Patterns with equal bodies (twelve equal layers) are stitched, scheduled and
+emitted once.
 """
 
 from __future__ import annotations
@@ -51,11 +52,12 @@ class Stages:
     """One program at every stage.
 
     ``bodies``, their ``digests``, ``stitches``, ``kernels`` and ``sources`` have an entry for each
-    kernel pattern of ``plan``, in its order. Patterns with equal bodies share the value of an entry.
-    ``flows`` has an entry for each pipeline.
+    kernel pattern of ``plan``, in its order. Patterns with equal bodies share the value of an
+    entry. ``flows`` has an entry for each pipeline.
 
-    At the stage ``stitch`` the ``stitches`` are what ``compose`` made. From ``schedule`` on they are
-    the plans of the ``kernels``: passes may have rewritten them, and values may have been demoted.
+    At the stage ``stitch`` the ``stitches`` are what ``compose`` made. From ``schedule`` on they
+    are the plans of the ``kernels``: passes may have rewritten them, and values may have been
+    demoted.
     """
 
     program: Program
@@ -87,7 +89,7 @@ class Stages:
 
 
 def program_of(graph: Graph, exact: bool = True) -> Program:
-    """A graph that nobody traced, as a program: its inputs are the arguments, its outputs a tuple."""
+    """A graph that was not traced, as a program. Its inputs are arguments, its outputs a tuple."""
     leaves = [graph[i].type for i in graph.inputs]
     results = [graph[o].type for o in graph.outputs]
     return Program(graph, flatten((tuple(leaves), {}))[1], flatten(tuple(results))[1], (), (), exact)
@@ -114,8 +116,9 @@ def lower_program(program: Program, strategy: str, target: str, device: Device, 
     """Take a traced program down the road to the stop ``stop_after``: a stage or a pass.
 
     ``decide`` asks the strategy. ``runtime.plans.plan_of`` looks on the disk first, and
-    ``lambda *_: plan`` takes a plan that is known already. The strategy always weighs the kernels
-    that the default passes make. Raises MinisitchError for an unknown stop or pass.
+    ``lambda *_: plan`` takes a plan that is known already. ``passes`` does not change the plan: a
+    strategy prices kernels after the default passes. Raises MinisitchError for an unknown stop or
+    pass.
     """
     stage, run = stage_at(stop_after, chosen(passes, device), device)
     if stage == "trace":

@@ -31,8 +31,7 @@ def schedule(plan: StitchPlan, rewrite: Callable[[ir.Kernel], ir.Kernel] = lambd
     If a block's shared memory has too little room, rows are demoted to global memory, the largest
     first (AStitch B7). That is decided after ``rewrite``, because some passes save shared memory.
 
-    Raises KernelError if the rewritten kernel is wrong. The kernel before ``rewrite`` is not
-    verified by itself.
+    Only the rewritten kernel is verified. Raises KernelError if it is wrong.
     """
     wanted = 0
     while True:
@@ -196,7 +195,10 @@ class _Nests:
         return ir.Loop("col", 0, loop.cols, body, self.who, part)
 
     def _ends(self, found: Sequence[tuple[ir.Fold, Stores]], one: str) -> ir.Nest:
-        """Folds end. All threads of a row have the results, and one for which ``one`` is true stores."""
+        """The ends of folds. All threads of a row have the results, and one stores them.
+
+    ``one`` is the condition that is true for this thread, as text. If it is empty, all store.
+    """
         folds, stores = tuple(f for f, _ in found), tuple(s for _, stores in found for s in stores)
         firsts = range(0, len(folds), EXCHANGED_AT_ONCE)
         combines = (ir.Combine(folds[k:k + EXCHANGED_AT_ONCE]) for k in firsts)

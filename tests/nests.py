@@ -29,7 +29,7 @@ def turns(kernel, matches):
 
 
 def changed(kernel, change, s=None, p=None):
-    """The kernel with statements replaced, as ``ir.rewritten``: everywhere, or in one segment or phase."""
+    """The kernel with statements replaced, as ``kernel.nests.rewritten``: everywhere, or in one segment or phase."""
     segments = list(kernel.segments)
     for i, segment in enumerate(segments):
         made = [replace(phase, nest=rewritten(phase.nest, change)) if s in (None, i) and p in (None, k) else phase

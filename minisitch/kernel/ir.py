@@ -84,7 +84,9 @@ class Buffer:
     node: int
     slot: str = ""  # the buffer whose bytes it has: itself, unless some take turns
     why: str = ""
-    role: str = ""  # "partial" | "carry" | "kept" | "together" | "exchange"; "": a value of the program
+    # ``partial``, ``carry``, ``kept``, ``exchange`` (``memory.py``), ``together`` (``batch_rows``),
+    # or "" for a value of the program
+    role: str = ""
     window: bool = False  # a part of an array, which may begin anywhere in it: so no wide accesses
 
     def __post_init__(self) -> None:
@@ -239,7 +241,8 @@ class VectorMove:
     """``registers[at : at + columns] = buffer[index : index + columns]``, or back if it ``stores``.
 
     An access has up to 16 bytes. ``index`` is where the first of the columns lies, and a multiple
-    of ``columns``. There the text names the variable ``col`` of ``index`` ``FIRST``.
+    of ``columns``. Its variable ``col`` is the first of the columns, so the text calls it ``first``
+    (``FIRST``).
     """
 
     buffer: str
@@ -578,6 +581,36 @@ class Kernel:
         return "\n".join(_print_kernel(self))
 
 
+# ---------------------------------------------------------------- what statements use
+def place_of(segment: Segment, stmt: Load | Store | VectorMove) -> tuple[str, Index]:
+    """The buffer of an access and the index in it, also if the access goes through a window."""
+    window = segment.windows.get(stmt.buffer)
+    return (window.buffer, window.index + stmt.index) if window else (stmt.buffer, stmt.index)
+
+
+def is_store(stmt: Stmt) -> bool:
+    """Whether a statement writes to a buffer."""
+    return isinstance(stmt, Store) or (isinstance(stmt, VectorMove) and stmt.stores)
+
+
+def indices(stmt: Stmt) -> list[Index]:
+    """The indices a statement uses, those of its guard included."""
+    own = [stmt.index] if isinstance(stmt, Load | Store | FromIndex | Window) else []
+    return [*(c.index for c in getattr(stmt, "guard", ())), *own]
+
+
+# The fields of scalar statements that name a value they read, besides ``args``.
+OPERANDS = ("source", "value", "other")
+
+
+def operands(stmt: Scalar) -> tuple[str, ...]:
+    """Names of the values a statement reads, those in its indices and guards included."""
+    loaded = sorted(frozenset().union(*(i.loaded for i in indices(stmt))))
+    if isinstance(stmt, Compute):
+        return stmt.args
+    return (*(getattr(stmt, field) for field in OPERANDS if hasattr(stmt, field)), *loaded)
+
+
 # ---------------------------------------------------------------- the printed form
 PARTS = {"chunk": "this chunk's", "chunk_turns": "this chunk's", "slice": "this slice's"}  # in words
 
@@ -685,33 +718,3 @@ def _show_value(stmt: Scalar | VectorMove, totals: Mapping[str, int] | None) -> 
             here = f"{stmt.registers}[{show(stmt.at, totals)} : +{stmt.columns}]"
             there = f"{stmt.buffer}[{show(stmt.index, totals, {'col': FIRST})} : +{stmt.columns}]"
             return f"{there} = {here}" if stmt.stores else f"{here} = {there}"
-
-
-# ---------------------------------------------------------------- what statements use
-def place_of(segment: Segment, stmt: Load | Store | VectorMove) -> tuple[str, Index]:
-    """The buffer of an access and the index in it, also if the access goes through a window."""
-    window = segment.windows.get(stmt.buffer)
-    return (window.buffer, window.index + stmt.index) if window else (stmt.buffer, stmt.index)
-
-
-def is_store(stmt: Stmt) -> bool:
-    """Whether a statement writes to a buffer."""
-    return isinstance(stmt, Store) or (isinstance(stmt, VectorMove) and stmt.stores)
-
-
-def indices(stmt: Stmt) -> list[Index]:
-    """The indices a statement uses, those of its guard included."""
-    own = [stmt.index] if isinstance(stmt, Load | Store | FromIndex | Window) else []
-    return [*(c.index for c in getattr(stmt, "guard", ())), *own]
-
-
-# The fields of scalar statements that name a value they read, besides ``args``.
-OPERANDS = ("source", "value", "other")
-
-
-def operands(stmt: Scalar) -> tuple[str, ...]:
-    """Names of the values a statement reads, those in its indices and guards included."""
-    loaded = sorted(frozenset().union(*(i.loaded for i in indices(stmt))))
-    if isinstance(stmt, Compute):
-        return stmt.args
-    return (*(getattr(stmt, field) for field in OPERANDS if hasattr(stmt, field)), *loaded)

@@ -115,7 +115,7 @@ class Statements:
         return self._load(key, buffer, offset, row)
 
     def _row_offset(self, s: SubRoot, column: Index) -> Index:
-        """Offset in a row buffer of shared memory: this row's slot, then the column in the chunk."""
+        """Offset in a shared buffer of rows: where this row begins, then the column in the chunk."""
         width = self.layout.buffers[f"k{s.node}"].size // self.m.rows_per_block
         if self.space.chunks > 1 and "col" in variables_of(s.result_at):
             column += variable("start", s.cols) * -1

@@ -145,7 +145,8 @@ class _Since:
 
     first: int
     last: int
-    met: bool = False  # the threads of each row have; no other row has these elements
+    # Whether the threads of each row have waited for each other. Each row accesses elements of its own.
+    met: bool = False
 
 
 class _Written:
@@ -219,7 +220,7 @@ class _Written:
         self.cells[name, self.segment, row] = min(first, low), max(last, high + columns - 1)
 
     def require(self, name: str, index: Index, guard: Guard) -> None:
-        """Raises KernelError if an index may lie outside those columns of its row that are written."""
+        """Raises KernelError if an index may lie outside the written columns of its row."""
         row, column = _apart(index)
         first, last = self.cells.get((name, self.segment, row), (0, -1))
         if first <= last and not lies_within(column, guard, first, last):

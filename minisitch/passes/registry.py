@@ -11,8 +11,8 @@ pass.
     @kernel_pass("mine")
     def mine(kernel: Kernel) -> Kernel: ...
 
-A file of this package is imported in ``passes/__init__``. What runs without being asked for is in
-``DEFAULTS``.
+A new file of this package needs an import in ``passes/__init__``. If its pass shall run without
+being asked for, it needs a place in ``DEFAULTS``, and a golden text in ``tests/test_passes.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The primitives of ``cpu_math`` for LLVM: each is one machine instruction, or a few.
+"""The primitives of ``runtime.cpu.math`` for LLVM: each is one machine instruction, or a few.
 
-In:  nothing. Out: Numba intrinsics by name. The Python bodies in ``cpu_math`` say what each one
-means. ``compile`` replaces these bodies by the intrinsics.
+In:  nothing. Out: Numba intrinsics by name. The Python bodies in ``runtime.cpu.math`` say what each
+one means. ``compile`` replaces these bodies by the intrinsics.
 
 This file does not import Numba until an intrinsic is asked for: a process that finds its kernels on
 disk needs none.
