@@ -15,7 +15,7 @@
 The rooms of the house, in the order in which data goes through them. A room imports only from rooms
 above it:
 
-    errors       the exception family, the word that was meant, the progress line, work that Ctrl-C does not interrupt
+    errors       exceptions, the word that was meant, the progress line, work that Ctrl-C leaves whole
     ops          the table of operations, one row each
     graph        the graph: types, nodes, printing
     device       GPUs and CPUs as data

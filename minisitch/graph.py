@@ -10,8 +10,9 @@ A graph prints as
     %2: f32[4,1] = sum %1 axes=(1,) keepdims=True  # model.py:13 in softmax
     return %2
 
-and ``parse(str(graph)) == graph``. A node's id is its position, and operands come earlier. So every
-stage reads a graph in one ``for`` loop, without recursion.
+``trace.parser.parse`` reads this text back: ``parse(str(graph)) == graph``. A node's id is its
+position, and operands come earlier. So every stage reads a graph in one ``for`` loop, without
+recursion.
 """
 
 from __future__ import annotations

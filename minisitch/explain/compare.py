@@ -1,6 +1,6 @@
 """All strategies on one program: what each plan costs, by the model and by the clock.
 
-In:  a function and arguments. Out: a ``Comparison`` with ``rows``, one for each strategy, ``wins``.
+In:  a function and arguments. Out: a ``Comparison``, whose ``rows`` has a row for each strategy.
 
 Times are medians over rounds in which the strategies take turns, after a first run that warms up.
 Bytes are those of kernels (``cost.traffic``) and of pipelines. Library calls are not counted, since
