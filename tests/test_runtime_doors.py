@@ -177,5 +177,14 @@ def test_a_jitted_function_is_shown_as_it_was_told_to_run():
     other, = ms.lower(told, x, target="step", strategy="astitch")
     assert other.target == "cuda" and other.kernel.device.kind == "gpu"
     assert ms.compare(told, x, strategies=["none"], seconds=0.01).target == "cpu"
+
+    class Model:
+        weight = np.ones(8, np.float32)
+        forward = ms.jit(lambda self, x: x @ self.weight, strategy="none", target="cpu")
+
+    method = Model().forward
+    assert str(ms.explain(method, x)) == str(method.explain(x)) and ms.lower(method, x) == method.lower(x)
+    assert ms.explain(Model().forward, x).stages.plan.strategy == "none"
+    assert ms.compare(method, x, strategies=["none"], seconds=0.01).target == "cpu"
     decisions = ms.lower(told, x, strategy="xla", stop_after="fuse").decisions
     assert str(decisions[0]).startswith("%") and f"[{decisions[0].rule}] {decisions[0].why}" in str(decisions[0])

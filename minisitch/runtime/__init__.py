@@ -94,7 +94,8 @@ def read_types(value: Any) -> Any:
 def settings(fn: Callable[..., Any], strategy: str | None, target: str | None, device: str | Device | None,
              exact: bool | None, passes: Passes) -> tuple[Callable[..., Any], str, str, str | Device | None, bool, Named]:
     """The plain function, and the settings not given here as ``jit`` was told."""
-    told = fn.options if isinstance(fn, Jitted) else Options()
+    jitted = fn._bound() if isinstance(fn, _Method) else fn  # ``fn`` keeps the object of a method
+    told = jitted.options if isinstance(jitted, Jitted) else Options()
     chosen = choose_target(target or told.target)
     exact = told.exact if exact is None else exact
     device = device or (told.device if chosen == choose_target(told.target) else None)
@@ -106,7 +107,7 @@ def settings(fn: Callable[..., Any], strategy: str | None, target: str | None, d
         raise MinisitchError(f"passes is {passes!r}: write \"default\", or a tuple of names, as in passes=(\"vectorize\",)")
     if not isinstance(exact, bool):
         raise MinisitchError(f"exact is {exact!r}: write exact=True or exact=False")
-    return fn.function if isinstance(fn, Jitted) else fn, strategy, chosen, device, exact, passes
+    return jitted.function if isinstance(jitted, Jitted) else jitted, strategy, chosen, device, exact, passes
 
 
 @door
