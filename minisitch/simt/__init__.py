@@ -168,8 +168,8 @@ def _require_all_written(program: KernelProgram, name: str, array: Memory) -> No
     if not missing:
         return
     stores = [(site, f"writes to {name}") for site, s in enumerate(program.sites) if s.verb in WRITING and s.array == name]
-    others = f", nor {len(missing) - 1:,} more cells of {name}" if missing[1:] else ""
-    why = ("Are there too few threads, or does an if leave it out?" if stores
+    others = f", nor {len(missing) - 1:,} more cell{'s' * (len(missing) > 2)} of {name}" if missing[1:] else ""
+    why = ("There are too few threads, or an if leaves it out" if stores
            else f"No line writes to {name}: write {name}[i] = ...")
     raise program.bug("unwritten-output", f"{array.show(missing[0])} is written by no thread{others}. {why}",
                       *(stores or [(0, "here")]))

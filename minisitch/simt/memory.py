@@ -381,18 +381,18 @@ class Memory:
         indices = index if isinstance(index, tuple) else (index,)
         problem, cell = "", 0
         if len(indices) != len(self.shape):
-            problem = f"takes {len(self.shape)} indices, its shape is {self.shape}"
+            problem = f" takes {len(self.shape)} indices, its shape is {self.shape}"
         for i, n in zip(indices, self.shape, strict=False):
             if isinstance(i, bool) or not isinstance(i, int | np.integer):
-                problem = "an index must be an integer: write // instead of /"
+                problem = ": an index must be an integer: write // instead of /"
             elif i < 0:
-                problem = "a negative index wraps round on the device, in silence"
+                problem = ": a negative index wraps round on the device, in silence"
             elif i >= n:
-                problem = f"is outside shape {self.shape}"
+                problem = f" is outside shape {self.shape}"
             else:
                 cell = cell * n + int(i)
         if problem:
-            raise self.bug("out-of-bounds", f"{self.name}[{', '.join(map(str, indices))}]: {problem}", site)
+            raise self.bug("out-of-bounds", f"{self.name}[{', '.join(map(str, indices))}]{problem}", site)
         return cell
 
     def require_written(self, site: int, cell: int) -> None:
