@@ -106,7 +106,8 @@ def _few(words: Iterable[str], most: int) -> str:
 def _kernel(kernel: Kernel, stitched: StitchPlan, colour: str) -> str:
     """The pictures of one kernel: its operations, its threads, its shared memory."""
     maps = dict.fromkeys(segment.thread_map for segment in kernel.segments)
-    threads = "".join(f'<p>{escape(m.rule)}: {escape(m.why)}</p><div class="scroll">{thread_map(m)}</div>' for m in maps)
+    threads = "".join(f'<p>{escape(m.rule)}: {escape(m.why)}</p><div class="scroll">{thread_map(m) if m.threads > 1 else ""}</div>'
+                      for m in maps)  # of a CPU the words say all: a range's rows follow each other
     return (f'<section class="kernel" style="--kernel:{colour}"><h2>Kernel <code>{escape(kernel.name)}</code></h2>'
             f'<div class="pair"><div><h3>Operations and their schemes</h3><p>{_legend(stitched)}</p>'
             f'<div class="scroll">{body_picture(stitched)}</div></div><div><h3>Threads</h3>{threads}</div></div>'
