@@ -74,5 +74,5 @@ assert draw.moved(fused) == 2 * x.nbytes < draw.moved(unfused)
 # **Try.** Write a layernorm the same way: rows with mean 0 and variance 1. Guess its kernels under `none`,
 # and its bytes under `astitch`. Then ask.
 #
-# **If you are curious**, `print(ms.explain(fast_softmax, x))` prints all that was decided, in about 160
+# **If you are curious**, `print(ms.explain(fast_softmax, x))` prints all that was decided, in about 150
 # lines. It uses words of later tutorials; `docs/words.md` defines them.
