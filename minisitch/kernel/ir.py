@@ -9,10 +9,13 @@ A kernel is a nest of small statements. Two of its loops have names:
 - ``Phase``: one loop of the plan, with what is before and after it. It ends with a barrier only if
   the next loop reads what other threads made. On a CPU it is usually one vector loop.
 
-An emitter decides no loop, buffer or barrier. It writes out what a ``Segment`` stands for (its
-loops over tasks, and over the parts of column sums) and what a ``Combine`` stands for (shuffles, an
-exchange between warps, and the barrier of the exchange). For a CPU it chooses which segments share
-a function.
+An emitter decides no loop, buffer or barrier. It writes out what these stand for:
+
+- a ``Segment``: its loops over tasks, and over the parts of column sums
+- a ``Loop``: which of its turns a thread or a core takes
+- a ``Combine``: shuffles, an exchange between warps, and the barrier of the exchange
+
+For a CPU it also chooses which segments share a function.
 
 A phase is a nest of loops, of scalar statements (``Load Compute FromIndex Clamp Choose Store``),
 and of the steps of a reduction (``Start Accumulate Combine``). ``Let``, ``If`` and ``Barrier``
@@ -70,11 +73,13 @@ HEAVY = 8  # light operations that take a core as long as a heavy one (measured:
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory a kernel touches. ``size`` in elements; shared memory is per block.
+    """Memory a kernel touches. ``size`` counts elements: those of one block, if it is shared.
 
-    ``scope``: ``input``, ``output``, ``scratch`` (global), ``shared`` (a block's; on a CPU a
-    scratch row that stays in cache), ``register`` (a thread's own, under indices that are known
-    when it is compiled).
+    ``scope`` is one of
+
+    - ``input``, ``output``, ``scratch``: global memory
+    - ``shared``: a block's; on a CPU a scratch row that stays in cache
+    - ``register``: a thread's own, under indices that are known when it is compiled
     """
 
     name: str

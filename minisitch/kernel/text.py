@@ -54,7 +54,7 @@ class KernelSource:
 
 @dataclass
 class Writer:
-    """Lines with indentation; the only state an emitter has."""
+    """The lines of a text, and how deep the next one is indented."""
 
     lines: list[str] = field(default_factory=list)
     depth: int = 0

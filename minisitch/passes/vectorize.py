@@ -394,7 +394,10 @@ class _Group:
         return ir.Loop("turn", 0, turns, inside, "unrolled")
 
     def _in_order(self, stmt: ir.Load | ir.Store, phase: ir.Phase) -> bool:
-        """Loads move before the loop over a group, stores behind it: no overlap lies between."""
+        """Whether the access may leave the loop over a group: loads go before it, stores behind it.
+
+        Not if a load and a store of the same bytes in this loop have different indices.
+        """
         owners = self.work.kernel.owners
         return all(s.index == stmt.index for s in phase.body if isinstance(s, ir.Load | ir.Store)
                    and isinstance(s, ir.Load) != isinstance(stmt, ir.Load) and owners[s.buffer] == owners[stmt.buffer])

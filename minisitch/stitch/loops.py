@@ -49,6 +49,94 @@ LOOK_AHEAD = 64  # users to visit in search of a reduce that reads a value
 SHORTEST_ROW, LONGEST_ROW = 512, 1 << 16
 
 
+# ---------------------------------------------------------------- the stage
+class BarrierNeeded(PlanError):
+    """A composition without grid barriers needs one between ``value`` and ``reader`` (node ids)."""
+
+    def __init__(self, message: str, value: int, reader: int) -> None:
+        super().__init__(message, value, reader)  # copies of an exception are made from what stands here
+        self.value, self.reader = value, reader
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS) -> StitchPlan:
+    """Give each sub-root of a kernel body its loop.
+
+    ``stitching`` says which of AStitch's ingredients may be used. All sub-roots are arranged anew
+    after each of these steps that changes something:
+
+    1. The sub-roots are AStitch's candidates, and values that would be read at many positions.
+    2. Without grid barriers: a value that would need one is recomputed instead, if it can be.
+    3. Values that are costly and needed in several loops are kept: they are sub-roots, too.
+    4. Those of them that would travel too far are recomputed after all.
+    5. Without grid barriers: cut flat loops into rows. A block then makes whole rows, and the
+       readers of a row are in the same block.
+
+    Raises BarrierNeeded if ``stitching`` forbids grid barriers and a value cannot do without one.
+    """
+    groups, by_rules = groups_of(graph, stitching.merge), stitching.kept is None
+
+    def arranged(sub_roots: Collection[int], kept: Mapping[int, KeptValue], rowwise: bool = False) -> StitchPlan:
+        return _Arranger(graph, device, stitching, groups, sub_roots, kept, rowwise).plan()
+
+    # 1
+    chosen, scattered = _first_sub_roots(graph, stitching)
+    decisions = [Decision((v,), "keep", "many-positions", why) for v, why in scattered.items()]
+    plan = arranged(chosen, {})
+    # 2
+    if by_rules and not stitching.barriers:
+        fixed = {v for v in plan.final if graph[v].kind == "reduce"} | {*graph.outputs} | scattered.keys()
+        while far := _behind_barriers(plan).keys() - fixed:
+            chosen -= far
+            decisions += _too_far(far)
+            plan = arranged(chosen, {})
+    # 3
+    kept = worth_keeping(plan) if by_rules and stitching.keep else {}
+    if kept:
+        plan = arranged(chosen | kept.keys(), kept)
+    # 4
+    if useless := {v for v, k in kept.items() if not pays(plan, v, k.heavy and stitching.barriers)}:
+        decisions += _too_far(useless)
+        kept = {v: k for v, k in kept.items() if v not in useless}
+        plan = arranged(chosen | kept.keys(), kept)
+    decisions += [Decision((v,), "keep", "costly-and-shared", f"%{v} {graph[v].op} is needed in several phases") for v in kept]
+    # 5
+    if not stitching.barriers and _behind_barriers(plan):
+        plan = arranged(chosen | kept.keys(), kept, rowwise=True)
+    if not stitching.barriers and (waits := _behind_barriers(plan)):
+        value, reader = min(waits.items())
+        raise BarrierNeeded(f"%{reader} {graph[reader].op} reads %{value} {graph[value].op}, which other blocks compute: "
+                            "that needs a grid barrier, which this composition forbids; put them in two kernels",
+                            value, reader)
+    return replace(plan, decisions=(*decisions, *plan.decisions))
+
+
+def _first_sub_roots(graph: Graph, stitching: Stitching) -> tuple[set[int], dict[int, str]]:
+    """The first sub-roots; and those that are read at many positions, each with the reason."""
+    found = set(candidates(graph))
+    if stitching.kept is not None:
+        found = {v for v in found if graph[v].kind == "reduce" or v in graph.outputs} | set(stitching.kept)
+    scattered = many_positions(graph, found)
+    return found | scattered.keys(), scattered
+
+
+def _too_far(values: Collection[int]) -> list[Decision]:
+    return [Decision((v,), "recompute", "not-local", f"%{v} would cross a grid barrier")
+            for v in sorted(values)]
+
+
+def _behind_barriers(plan: StitchPlan) -> dict[int, int]:
+    """Values that a reader in the kernel gets only behind a grid barrier, each with such a reader.
+
+    A result with no reader in the kernel does not count. Its partial results may still be combined
+    behind a grid barrier, where the papers use atomic operations.
+    """
+    return {r.value: r.reader.node for r in plan.reads
+            if plan.final[r.value].level > 0 or r.reader.level > 0}
+
+
 # ---------------------------------------------------------------- one arrangement
 class _Arranger:
     """Gives sub-roots their loops one by one, producers first.
@@ -281,7 +369,7 @@ class _Arranger:
         return map_of(node, partition, _row_space(mapping), mapping)
 
     def _widened(self, producer: SubRoot, cols: int) -> ThreadMap:
-        """The map of the producer's rows; of longer rows if the reader has more columns."""
+        """The map of the producer's rows, or a map of longer rows if the reader has more columns."""
         space, known = producer.space, producer.thread_map
         if space.kind != "row" or space.chunks > 1 or cols <= known.cols:
             return known
@@ -362,91 +450,3 @@ def _columns_of(reduce: Node, shape: Sequence[int]) -> Partition:
     """
     flat = _rows_of(reduce, shape)
     return Partition(flat.cols, (), flat.rows)
-
-
-# ---------------------------------------------------------------- the stage
-class BarrierNeeded(PlanError):
-    """A composition without grid barriers needs one between ``value`` and ``reader`` (node ids)."""
-
-    def __init__(self, message: str, value: int, reader: int) -> None:
-        super().__init__(message, value, reader)  # copies of an exception are made from what stands here
-        self.value, self.reader = value, reader
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
-def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS) -> StitchPlan:
-    """Give each sub-root of a kernel body its loop.
-
-    ``stitching`` says which of AStitch's ingredients may be used. All sub-roots are arranged anew
-    after each of these steps that changes something:
-
-    1. The sub-roots are AStitch's candidates, and values that would be read at many positions.
-    2. Without grid barriers: a value that would need one is recomputed instead, if it can be.
-    3. Values that are costly and needed in several loops are kept: they are sub-roots, too.
-    4. Those of them that would travel too far are recomputed after all.
-    5. Without grid barriers: cut flat loops into rows. A block then makes whole rows, and the
-       readers of a row are in the same block.
-
-    Raises BarrierNeeded if ``stitching`` forbids grid barriers and a value cannot do without one.
-    """
-    groups, by_rules = groups_of(graph, stitching.merge), stitching.kept is None
-
-    def arranged(sub_roots: Collection[int], kept: Mapping[int, KeptValue], rowwise: bool = False) -> StitchPlan:
-        return _Arranger(graph, device, stitching, groups, sub_roots, kept, rowwise).plan()
-
-    # 1
-    chosen, scattered = _first_sub_roots(graph, stitching)
-    decisions = [Decision((v,), "keep", "many-positions", why) for v, why in scattered.items()]
-    plan = arranged(chosen, {})
-    # 2
-    if by_rules and not stitching.barriers:
-        fixed = {v for v in plan.final if graph[v].kind == "reduce"} | {*graph.outputs} | scattered.keys()
-        while far := _behind_barriers(plan).keys() - fixed:
-            chosen -= far
-            decisions += _too_far(far)
-            plan = arranged(chosen, {})
-    # 3
-    kept = worth_keeping(plan) if by_rules and stitching.keep else {}
-    if kept:
-        plan = arranged(chosen | kept.keys(), kept)
-    # 4
-    if useless := {v for v, k in kept.items() if not pays(plan, v, k.heavy and stitching.barriers)}:
-        decisions += _too_far(useless)
-        kept = {v: k for v, k in kept.items() if v not in useless}
-        plan = arranged(chosen | kept.keys(), kept)
-    decisions += [Decision((v,), "keep", "costly-and-shared", f"%{v} {graph[v].op} is needed in several phases") for v in kept]
-    # 5
-    if not stitching.barriers and _behind_barriers(plan):
-        plan = arranged(chosen | kept.keys(), kept, rowwise=True)
-    if not stitching.barriers and (waits := _behind_barriers(plan)):
-        value, reader = min(waits.items())
-        raise BarrierNeeded(f"%{reader} {graph[reader].op} reads %{value} {graph[value].op}, which other blocks compute: "
-                            "that needs a grid barrier, which this composition forbids; put them in two kernels",
-                            value, reader)
-    return replace(plan, decisions=(*decisions, *plan.decisions))
-
-
-def _first_sub_roots(graph: Graph, stitching: Stitching) -> tuple[set[int], dict[int, str]]:
-    """The first sub-roots; and those that are read at many positions, each with the reason."""
-    found = set(candidates(graph))
-    if stitching.kept is not None:
-        found = {v for v in found if graph[v].kind == "reduce" or v in graph.outputs} | set(stitching.kept)
-    scattered = many_positions(graph, found)
-    return found | scattered.keys(), scattered
-
-
-def _too_far(values: Collection[int]) -> list[Decision]:
-    return [Decision((v,), "recompute", "not-local", f"%{v} would cross a grid barrier")
-            for v in sorted(values)]
-
-
-def _behind_barriers(plan: StitchPlan) -> dict[int, int]:
-    """Values that a reader in the kernel gets only behind a grid barrier, each with such a reader.
-
-    A result with no reader in the kernel does not count. Its partial results may still be combined
-    behind a grid barrier, where the papers use atomic operations.
-    """
-    return {r.value: r.reader.node for r in plan.reads
-            if plan.final[r.value].level > 0 or r.reader.level > 0}

@@ -123,7 +123,7 @@ class LoopPlan(LoopKey):
 
 
 class Scheme(NamedTuple):
-    """One of AStitch's schemes: ``local``, ``regional`` or ``global``; and the reason for it."""
+    """One of AStitch's schemes, ``local``, ``regional`` or ``global``, and the reason for it."""
 
     name: str
     why: str = ""
