@@ -7,16 +7,22 @@ come first. All facts and numbers are in the text.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 
+import numpy as np
+
+from ..errors import MinisitchError
 from ..fuse import FREE, count, pattern_inputs
 from ..graph import Graph
-from ..kernel.ir import Kernel
 from ..runtime import Stages
 from ..stitch.plan import StitchPlan
 from ..strategies.kitsune.models.simulate import dataflow
 from ..strategies.kitsune.predict import workload
+from ..testing import random_inputs
+from .explore.trial import KernelTrial
+from .film import film
 from .picture import Arrow, Box, layered, lifetimes, thread_map
 from .svg import PALETTE, Picture
 from .timeline import timeline
@@ -24,6 +30,8 @@ from .timeline import timeline
 SCHEMES = {"local": PALETTE[0], "regional": PALETTE[2], "global": PALETTE[4], "independent": PALETTE[6]}
 MEANING = {"local": "in a register of the thread that reads it", "regional": "made and read by the same block",
            "global": "through memory, behind a grid barrier"}
+
+MOST_FILMED = 2_000  # elements of a kernel's arrays: to step it takes a third of a second
 
 STYLE = (files(__package__) / "page.css").read_text(encoding="utf-8")
 
@@ -50,13 +58,14 @@ def captioned(heading: str, words: str, *pictures: str) -> str:
 def content(name: str, stages: Stages, pictures: str, text: str) -> str:
     """The report's body: overview, ``pictures``, kernels, pipelines, and the text of all stages."""
     plan, colours = stages.plan, _colours(stages)
-    kernels = {k.name: (k, stitched) for k, stitched in zip(stages.kernels, stages.stitches, strict=True)}
+    kernels = {source.kernel.name: (stitched, KernelTrial(source, body, ()))
+               for source, stitched, body in zip(stages.sources, stages.stitches, stages.bodies, strict=True)}
     return "".join([
         f"<h1>{escape(name)}</h1><p>Strategy <b>{escape(plan.strategy)}</b>, scheduled for "
         f"<b>{escape(stages.device.name)}</b>.</p>",
         captioned("What runs", "Each box is one kernel or one library call (dashed), from top to bottom; boxes of one colour "
                   "are the same kernel. Point at a box or an arrow for details.", overview(name, stages)),
-        pictures, *(_kernel(kernel, stitched, colours[k]) for k, (kernel, stitched) in kernels.items()),
+        pictures, *(_kernel(trial, stitched, colours[k]) for k, (stitched, trial) in kernels.items()),
         *(captioned(f"Pipeline {flow.source.name}", "Which tile each stage has when. Simulated, not measured: full rates, and "
                     "a tile here is as many of the kernel's as a stage has blocks.",
                     timeline(dataflow(*workload(flow.body.graph, flow.source.pipeline, stages.device), stages.device)))
@@ -103,15 +112,29 @@ def _few(words: Iterable[str], most: int) -> str:
 
 
 # ---------------------------------------------------------------- one kernel
-def _kernel(kernel: Kernel, stitched: StitchPlan, colour: str) -> str:
-    """The pictures of one kernel: its operations, its threads, its shared memory."""
+def _kernel(trial: KernelTrial, stitched: StitchPlan, colour: str) -> str:
+    """The pictures of one kernel: its operations, its threads, its shared memory, its film."""
+    kernel = trial.source.kernel
     maps = dict.fromkeys(segment.thread_map for segment in kernel.segments)
     threads = "".join(f'<p>{escape(m.rule)}: {escape(m.why)}</p><div class="scroll">{thread_map(m) if m.threads > 1 else ""}</div>'
                       for m in maps)  # of a CPU the words say all: a range's rows follow each other
     return (f'<section class="kernel" style="--kernel:{colour}"><h2>Kernel <code>{escape(kernel.name)}</code></h2>'
             f'<div class="pair"><div><h3>Operations and their schemes</h3><p>{_legend(stitched)}</p>'
             f'<div class="scroll">{body_picture(stitched)}</div></div><div><h3>Threads</h3>{threads}</div></div>'
-            f'<div class="scroll">{lifetimes(kernel)}</div></section>')
+            f'<div class="scroll">{lifetimes(kernel)}</div>{kernel_film(trial)}</section>')
+
+
+def kernel_film(trial: KernelTrial) -> str:
+    """What the threads of the first block touch, if the text is CUDA's and short enough to be stepped at once."""
+    if trial.source.target != "cuda" or trial.cells > MOST_FILMED:
+        return ""
+    values = tuple(random_inputs(trial.body.graph, np.random.default_rng(0)))
+    try:
+        drawn = film(replace(trial, values=values).events(), trial.source.text)
+    except MinisitchError:
+        return ""  # drawn inputs need not be valid indices
+    return ("<details><summary>Film of its first block, stepped on drawn inputs: a frame is what happens between two "
+            f'barriers</summary><div class="scroll">{drawn}</div></details>')
 
 
 def _legend(stitched: StitchPlan) -> str:
