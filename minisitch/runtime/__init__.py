@@ -8,11 +8,14 @@ In:  a NumPy function and its arguments. Out: the same results, from stitched ke
 
 The files:
 
-    plans.py         keeps plans on disk
-    memory.py        plans memory
+    target.py        chooses the target and the device
+    this_machine.py  knows this machine's figures; doctor.py prints what it has
+    plans.py         keeps plans on disk, in the folder of store.py
+    memory.py        plans memory; pool.py reuses that of results
     steps.py         launches kernels and calls libraries
+    assemble.py      makes the steps of a program
     call.py          writes a call as one function
-    executable.py    puts these together
+    executable.py    runs the steps in a thread's workspace
     programs.py      decides which compiled programs to keep
     cpu/, cuda/      compile and run kernels on each processor
 """

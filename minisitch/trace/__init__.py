@@ -6,7 +6,9 @@ Out: a ``Program``: the ``Graph``, and how arguments and results are nested.
 ``array`` holds the traced array, with its storage and views. ``ufuncs``, ``reductions``,
 ``shapes``, ``indexing`` and ``products`` say what NumPy's functions record. ``shim`` is what the
 traced function sees as ``np``; it also traces NumPy's own source. ``recorder`` makes nodes and
-finds the user's line. ``tree`` takes nested arguments apart.
+finds the user's line, and ``builder`` gives them types. ``tree`` takes nested arguments apart.
+``outside`` sees what the function reads and writes besides its arguments, and ``reads`` reads it
+again at each call. ``refusals`` says why something cannot be traced, and what to write instead.
 """
 
 from __future__ import annotations

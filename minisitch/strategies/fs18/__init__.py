@@ -4,9 +4,10 @@ The paper is arXiv 1811.05213. Each operation of a kernel may have a loop of its
 of a block exchange values through shared memory. So a reduce no longer ends a kernel. A kernel ends
 if no schedule cuts all its operations into independent blocks.
 
-The files: ``spans`` layers the operations, ``layers`` fuses them, ``fusion`` keeps the satisfiable
-schedules, and ``compose`` takes the cheapest one by the prices of ``library`` and fits the shared
-memory.
+The files: ``spans`` puts the operations into layers. ``layers`` fuses them. ``fusion`` keeps the
+satisfiable schedules: ``reads`` finds which blocks of a value are read, and ``block_cuts`` makes
+the cut of an operand from that of a result. ``compose`` takes the cheapest schedule by the prices
+of ``library``, and fits the shared memory. ``dots`` takes products apart, for ``fs18-dot``.
 
 Before:  softmax: max, broadcast, sub, exp, sum, broadcast, div
 After:   1 kernel, exp evaluated once

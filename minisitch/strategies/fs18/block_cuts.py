@@ -6,10 +6,10 @@ another block owns; or None.
 Before:  %1 = sum %0 axes=(1,), its output [8704] cut by BlockCut(0, 512, "row"): 512 blocks of 17
 After:   the operand [8704, 17] is cut by BlockCut(0, 512, "row"): 512 blocks of 17 rows
 
-Two block cuts may mean the same blocks: ``BlockCut(1, 8)`` and ``BlockCut(2, 1)`` of [64, 8, 17, 128] do.
-Such block cuts have the same ``Cut``, and the rules are stated on cuts. A reshape keeps every
-row-major position, so it keeps the cut. Any other operation keeps the cut if it leaves alone all
-axes that tell blocks apart.
+Two block cuts may mean the same blocks: ``BlockCut(1, 8)`` and ``BlockCut(2, 1)`` of [64, 8, 17,
+128] do. Such block cuts have the same ``Cut``, and the rules are stated on cuts. A reshape keeps
+every row-major position, so it keeps the cut. Any other operation keeps the cut if it leaves alone
+all axes that tell blocks apart.
 """
 
 from __future__ import annotations
