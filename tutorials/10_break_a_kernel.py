@@ -177,5 +177,5 @@ assert len(barriers_of(one.text)) == 2 and overtaken.rule == "race"
 # *divergent-barrier*. What do the other threads do before they could be missed? Then write a layernorm, and
 # predict: how many barriers does a block pass for each row?
 #
-# `python -m minisitch explore softmax.py:softmax --arg "x=f32[64,1024]"` opens a page with the film of a kernel.
-# There a click takes a barrier away, and the film ends at the two lines of the race.
+# `python -m minisitch explore tutorials/00_hello.py:softmax --arg "x=f32[64,1024]"` opens a page with the film
+# of a kernel. There a click takes a barrier away, and the film ends at the two lines of the race.
