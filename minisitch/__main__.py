@@ -15,7 +15,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
@@ -49,12 +49,13 @@ class UsageError(MinisitchError):
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command, and return the exit code."""
     parser, commands = _parser()
-    refuse_unknown_command(parser, sys.argv[1:] if words is None else words, commands)
+    words = sys.argv[1:] if words is None else words
+    refuse_unknown_command(parser, words, commands)
     options, others = parser.parse_known_args(words)
     if options.command is _bench:
         options.words = others
     elif others:
-        parser.error(f"unrecognized arguments: {' '.join(others)}")
+        commands[next(word for word in words if word in commands)].error(f"unrecognized arguments: {' '.join(others)}")
     try:
         found = options.command(options)
         if sys.stdout is not None:  # None if it is closed
@@ -97,7 +98,7 @@ def _user_line(problem: BaseException, program: str) -> str:
     return lines[-1] if lines else ""
 
 
-def _parser() -> tuple[argparse.ArgumentParser, Iterable[str]]:
+def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
     """The parser, and its commands."""
     parser = argparse.ArgumentParser(prog="python -m minisitch", description="NumPy programs to stitched kernels.",
                                      epilog="example: compare softmax.py:softmax --arg x=f32[4096,1024]\n"
