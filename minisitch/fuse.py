@@ -255,20 +255,20 @@ def make_plan(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]],
     of no fusible node, for kernels that wait for each other, and for arguments of another type.
     """
     listed = _checked(graph, strategy, kernels)
-    how = [composition] * len(listed) if isinstance(composition, Composition) else composition
+    compositions = [composition] * len(listed) if isinstance(composition, Composition) else composition
     flows = [Pattern(tuple(sorted(set(p))), (), "pipeline") for p in pipelines]
     inside = {member for flow in flows for member in flow.members}
     calls = [n.id for n in graph.nodes if n.kind == "library" and n.id not in inside]
-    # What each pattern is asked to make. ``_close`` adds what it also computes, but does not write.
-    asked = [Pattern(tuple(sorted(set(k))), (), "kernel", c) for k, c in zip(listed, how, strict=True) if k]
+    # What each pattern is asked to make. ``_with_views`` adds what it computes, but does not write.
+    asked = [Pattern(tuple(sorted(set(k))), (), "kernel", c) for k, c in zip(listed, compositions, strict=True) if k]
     asked += [Pattern((call,), (call,), "library") for call in calls] + flows
-    patterns = [_close(graph, p) for p in asked]
+    patterns = [_with_views(graph, p) for p in asked]
     # a returned constant, a view of an input ...
     own = composition if isinstance(composition, Stitching) else ALL_INGREDIENTS
     while missing := _needed_outside(graph, patterns).difference(*(p.members for p in asked)):
         alone = [Pattern((v,), (), "kernel", own) for v in sorted(missing)]
         asked += alone
-        patterns += [_close(graph, p) for p in alone]
+        patterns += [_with_views(graph, p) for p in alone]
     patterns = _with_outputs(graph, patterns, asked)
     return verify_plan(FusionPlan(graph, strategy, in_order(graph, patterns), tuple(decisions)))
 
@@ -297,7 +297,7 @@ def stored_values(graph: Graph) -> set[int]:
     return {v for v in found if is_fusible(graph[v])}
 
 
-def _close(graph: Graph, pattern: Pattern) -> Pattern:
+def _with_views(graph: Graph, pattern: Pattern) -> Pattern:
     """The pattern with the constants, iotas and views that its members read."""
     if pattern.kind == "library":
         return pattern

@@ -353,7 +353,7 @@ class _Arranger:
         producers = [(self.made[value], position) for value, position in reads if value in self.made]
         for producer, position in sorted(producers, key=lambda read: -read[0].level):
             space, partition = producer.space, adopt(producer, position, shape)
-            if partition is not None and self._fills(space, partition.extents(shape)):
+            if partition is not None and self._may_take_over(space, partition.extents(shape)):
                 taken = f"takes the {count(space.rows, 'row')} of %{producer.node}"
                 self._decide(node, "proactive-adaptation", taken)
                 _, _, cols = partition.extents(shape)
@@ -382,7 +382,7 @@ class _Arranger:
         # a value that has its loop is read from memory; one whose loop is being chosen is computed
         return pull(self.graph, [asked], self.looped, own=() if value in self.made else [asked]).leaves
 
-    def _fills(self, space: Space, extents: tuple[int, int, int]) -> bool:
+    def _may_take_over(self, space: Space, extents: tuple[int, int, int]) -> bool:
         """Whether a loop with these ``extents`` may take over the tasks of ``space``.
 
         Column tiles are taken over only if they occupy the device, or if the work is tiny. Rows
