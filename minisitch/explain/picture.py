@@ -206,7 +206,7 @@ def thread_map(found: ThreadMap) -> Picture:
     packing).
     """
     shown = [task for task in dict.fromkeys((0, 1, 2, found.blocks)) if task < found.tasks]
-    cells, rows, y = min(8, max(1, found.threads_per_row)), min(found.rows_per_block, 4), 40.0
+    cells, rows, y = min(8, max(1, found.threads_per_row)), min(found.rows_per_block, found.rows, 4), 40.0
     size = f"{count(found.rows, 'row')} x {count(found.cols, 'column')} on " \
            f"{count(found.blocks, 'block')} x {count(found.threads, 'thread')}"
     body = [text(MARGIN, 16, size, bold=True), text(MARGIN, 33, _columns_of(found), faint=True)]

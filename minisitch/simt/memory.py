@@ -381,7 +381,7 @@ class Memory:
         indices = index if isinstance(index, tuple) else (index,)
         problem, cell = "", 0
         if len(indices) != len(self.shape):
-            problem = f" takes {len(self.shape)} indices, its shape is {self.shape}"
+            problem = f": write one index for each axis of shape {self.shape}"
         for i, n in zip(indices, self.shape, strict=False):
             if isinstance(i, bool) or not isinstance(i, int | np.integer):
                 problem = ": an index must be an integer: write // instead of /"
