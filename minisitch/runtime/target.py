@@ -44,12 +44,13 @@ def choose_device(target: str, device: str | Device | None = None) -> Device:
     """The device to schedule for.
 
     By default it is this CPU, and for CUDA text this GPU, or an H100 if there is none.
-    Raises DeviceError for an unknown name.
+    Raises DeviceError for an unknown name, and for CUDA text on a CPU.
     """
-    if isinstance(device, Device):
-        return device
     if device is not None:
-        return get_device(device)
+        found = device if isinstance(device, Device) else get_device(device)
+        if target in ("cuda", "step") and found.kind == "cpu":
+            raise DeviceError(f"target {target!r} is CUDA text, and the device {found.name} is a CPU: name a GPU, or no device")
+        return found
     if target == "cuda" and has_driver() and cuda_driver.available():
         return cuda_driver.this_gpu(cuda_driver.current())
     return DEVICES["h100"] if target in ("cuda", "step") else this_cpu()
