@@ -128,7 +128,7 @@ def test_lower_leaves_by_any_door():
     (lambda: ms.lower(softmax, f"f32[{10**17}]"), TraceError, "at most 2\\*\\*44 elements"),
     (lambda: ms.lower(softmax, f"f32[0,{10**30}]"), TraceError, "at most 2\\*\\*44 elements"),
     (lambda: choose_device("cpu", "abacus"), DeviceError, "unknown device 'abacus'; known: cpu"),
-    (lambda: ms.lower(np.negative, "f32[4]", target="cuda", device="cpu"), DeviceError, "the device cpu is a CPU: name a GPU, or no device"),
+    (lambda: ms.lower(np.negative, "f32[4]", target="cuda", device="cpu"), DeviceError, "scheduled for cpu, a CPU, do not run with target .cuda."),
 ])
 def test_errors_name_the_next_step(call, error, message):
     with pytest.raises(error, match=message):

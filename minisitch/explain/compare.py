@@ -27,10 +27,10 @@ from ..fuse import FREE, STRATEGIES
 from ..graph import Graph, TensorType
 from ..reference import evaluate
 from ..runtime import Executable, Passes, Stages, assemble, choose_device, lower_program, read_types, settings
-from ..runtime.assemble import refuse_other_machine
 from ..runtime.cpu import compile as compiler
 from ..runtime.plans import plan_of
 from ..runtime.steps import requests
+from ..runtime.target import refuse_other_machine
 from ..strategies import cost
 from ..strategies import optimum as exhaustive
 from ..strategies.kitsune.predict import pipeline_traffic, pipeline_us

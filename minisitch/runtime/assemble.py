@@ -5,8 +5,6 @@ In:  ``Stages`` and a target. Out: an ``Executable``.
 
 from __future__ import annotations
 
-from ..device import Device
-from ..errors import DeviceError
 from ..errors.arguments import takes
 from ..fuse import extract
 from ..lower import Stages
@@ -15,6 +13,7 @@ from .cuda.launch import CudaExecutable
 from .executable import Executable, index_checks, view_chain
 from .memory import MemoryPlan
 from .steps import CopyStep, KernelStep, Step, build_kernels, library_step, pipeline_step, program_step
+from .target import refuse_other_machine
 
 
 @takes(Stages, str, form="assemble(stages, \"cpu\")")
@@ -48,11 +47,3 @@ def assemble(stages: Stages, target: str) -> Executable:
     steps += [CopyStep((source, out)) for source, out in layout.copies]
     made = CudaExecutable if target == "cuda" else Executable
     return made(stages, target, tuple(layout.slots), tuple(steps), layout.workspace, layout.residents, index_checks(stages.graph))
-
-
-def refuse_other_machine(device: Device, target: str) -> None:
-    """Raise DeviceError if the target cannot run text for this device, as CUDA text on a CPU."""
-    runs = {"cpu": "cpu", "python": "cpu", "cuda": "gpu", "step": "gpu"}.get(target, device.kind)
-    if runs != device.kind:
-        raise DeviceError(f"kernels scheduled for {device.name}, a {device.kind.upper()}, do not run with target {target!r}; "
-                          f"name no device, or take target {('step' if runs == 'cpu' else 'cpu')!r}")

@@ -48,9 +48,17 @@ def choose_device(target: str, device: str | Device | None = None) -> Device:
     """
     if device is not None:
         found = device if isinstance(device, Device) else get_device(device)
-        if target in ("cuda", "step") and found.kind == "cpu":
-            raise DeviceError(f"target {target!r} is CUDA text, and the device {found.name} is a CPU: name a GPU, or no device")
+        if target in ("cuda", "step"):
+            refuse_other_machine(found, target)
         return found
     if target == "cuda" and has_driver() and cuda_driver.available():
         return cuda_driver.this_gpu(cuda_driver.current())
     return DEVICES["h100"] if target in ("cuda", "step") else this_cpu()
+
+
+def refuse_other_machine(device: Device, target: str) -> None:
+    """Raise DeviceError if the target cannot run text for this device, as CUDA text on a CPU."""
+    runs = {"cpu": "cpu", "python": "cpu", "cuda": "gpu", "step": "gpu"}.get(target, device.kind)
+    if runs != device.kind:
+        raise DeviceError(f"kernels scheduled for {device.name}, a {device.kind.upper()}, do not run with target {target!r}; "
+                          f"name no device, or take target {('step' if runs == 'cpu' else 'cpu')!r}")
