@@ -24,13 +24,13 @@ ROAD = ("strategies.astitch", "stitch.loops", "schedule", "kernel.verify", "cuda
 AFTERNOON = ("graph", "fuse", "strategies.astitch", "stitch.dominants", "stitch.subroots", "stitch.mapping", "stitch.plan",
              "stitch.loops", "kernel.ir", "kernel.verify", "schedule", "cuda_emit", "lower")
 BUDGETS = {
-    "package, code lines": 22_920,  # without course/ and the explorer, which have bounds of their own
+    "package, code lines": 22_787,  # without course/ and the explorer, which have bounds of their own
     "course, code lines": 2_030,
     "explorer, code lines": 625,
-    "road, code lines": 3_431,
+    "road, code lines": 3_420,
     "afternoon path, code lines": 2_261,
-    "road, tokens a code line": 11.83,
-    "package, lines over 100 columns, percent": 7.1,
+    "road, tokens a code line": 11.53,
+    "package, lines over 100 columns, percent": 6.46,
 }
 
 
