@@ -47,7 +47,7 @@ def in_float64(value):
 
 
 class Untouched(np.ndarray):
-    """Zeros that nobody has written or read, which take no memory."""
+    """Zeros that take no memory until something reads or writes them."""
 
     def astype(self, dtype, **options):
         return np.zeros(self.shape, dtype)

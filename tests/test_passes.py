@@ -335,7 +335,7 @@ def test_a_loop_says_which_part_a_task_takes(fn, shape, options, loops):
 
 @pytest.mark.parametrize("device", [TOY, CPU], ids=lambda d: d.kind)
 def test_every_loop_that_a_task_does_in_part_says_so(device):
-    """A loop of which a task takes only some turns prints more than how far it runs and who runs it."""
+    """If a task takes only some turns of a loop, the printed loop says which ones."""
     seen = set()
     for seed in range(60):
         graph = simplify(random_graph(np.random.default_rng(seed), max_nodes=20, max_elements=3000))

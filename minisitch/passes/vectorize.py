@@ -246,7 +246,7 @@ class _Group:
         return found
 
     def _refused(self, width: int) -> str:
-        """Why a thread cannot take so many columns at once. Empty if it can."""
+        """The reason why a thread cannot take this many columns at once, or an empty text."""
         longest = max(len(self.segment.phases[k].body) for k in self.members)
         if 2 * self.columns <= self.threads * width:
             return f"{width} of {self.columns} columns at once would leave half of {self.threads} threads without any"
