@@ -138,7 +138,7 @@ arguments = ["f32[100]"] * 20, ["f32[100]"] * 20
 plans = {name: ms.lower(step, *arguments, strategy=name, target="cuda", device="v100", stop_after="fuse")
          for name in ("xla", "fs18")}
 for name, plan in plans.items():
-    print(name, len(plan.kernels), "kernels")
+    print(f"{name:5} kernels: {len(plan.kernels)}")
 print(plans["fs18"].decisions[0].why)
 
 # %%

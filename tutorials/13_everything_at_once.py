@@ -99,6 +99,7 @@ for line in str(stitched).splitlines():
 #   costly value that many elements read, and behind results.
 # - A **level** is what lies between two grid barriers. The row sums are level 0. A column is added up by
 #   threads of other blocks than those that made the row sums, so they come behind a barrier, in level 1.
+# - `x 64 serial`: each of the 1024 column sums has 64 rows, and one thread adds them up in turn.
 # - The row sums have the scheme *global*. In tutorial 07 a value was global because shared memory was full. Here
 #   the reason is that other blocks read it.
 #
