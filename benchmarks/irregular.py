@@ -26,11 +26,12 @@ import numpy as np
 from minisitch import STRATEGIES, Device, FusionPlan, Graph, TensorType, get_device, trace
 from minisitch.errors import MinisitchError
 from minisitch.explain.compare import duration, error_of
-from minisitch.fuse import Stitching, extract
+from minisitch.fuse import Stitching
 from minisitch.kernel.ir import Kernel
 from minisitch.passes.registry import default_kernel
 from minisitch.runtime import assemble, choose_device, lower_program
 from minisitch.simplify import simplify
+from minisitch.stitch.body import extract
 from minisitch.stitch.compose import compose
 from minisitch.strategies.cost import kernel_us, working_set
 

@@ -36,11 +36,12 @@ from minisitch import STRATEGIES, Program, get_device, trace
 from minisitch.device import Device
 from minisitch.errors import MinisitchError
 from minisitch.explain.compare import duration, size
-from minisitch.fuse import FREE, Body, FusionPlan, Pattern, extract, fuse, is_fusible, make_plan
+from minisitch.fuse import FREE, FusionPlan, Pattern, fuse, is_fusible, make_plan
 from minisitch.graph import Graph
 from minisitch.reference import evaluate
 from minisitch.runtime import assemble, choose_device, lower_program
 from minisitch.simplify import simplify
+from minisitch.stitch.body import Body, extract
 from minisitch.strategies.cost import library_traffic, traffic
 from minisitch.strategies.kitsune.models.balance import Channel, StageLoad
 from minisitch.strategies.kitsune.pipeline import Pipeline, Stage

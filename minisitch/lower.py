@@ -28,12 +28,13 @@ from .device import Device
 from .errors import MinisitchError
 from .errors.nearest import near
 from .errors.progress import now
-from .fuse import Body, Decision, FusionPlan, count, extract, verify_plan
+from .fuse import Decision, FusionPlan, count, verify_plan
 from .graph import Graph
 from .kernel.ir import Kernel
 from .kernel.text import KernelSource
 from .passes.registry import chosen, idle
 from .simplify import simplify
+from .stitch.body import Body, extract
 from .stitch.compose import compose
 from .stitch.plan import StitchPlan
 from .strategies.kitsune.emit import Flow, emit_pipeline

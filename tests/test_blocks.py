@@ -10,7 +10,7 @@ from stitch_help import CPU, TOY, V100, program, stepped, traced
 
 from minisitch import cpu_emit, cuda_emit
 from minisitch.errors import KernelError, PlanError
-from minisitch.fuse import extract, fuse, make_plan
+from minisitch.fuse import fuse, make_plan
 from minisitch.kernel.ir import Barrier, Compute, Load
 from minisitch.kernel.verify import verify_kernel
 from minisitch.lower import lower_program, program_of
@@ -18,6 +18,7 @@ from minisitch.passes.registry import default_kernel
 from minisitch.runtime.assemble import assemble
 from minisitch.simplify import simplify
 from minisitch.stitch.blocks import BlockComposition, BlockCut, arrange, block_cuts_of
+from minisitch.stitch.body import extract
 from minisitch.stitch.index import linear, value_at
 from minisitch.stitch.pull import pull
 from minisitch.strategies import cost

@@ -20,7 +20,7 @@ import minisitch as ms
 from minisitch import cpu_emit, cuda_emit
 from minisitch.cpu_emit import LITTLE, calls, is_short
 from minisitch.device import SERIAL_BELOW
-from minisitch.fuse import extract, make_plan
+from minisitch.fuse import make_plan
 from minisitch.graph import Graph, TensorType
 from minisitch.kernel.ir import Choose, FromIndex, Load, Loop, Store
 from minisitch.kernel.text import literal
@@ -28,6 +28,7 @@ from minisitch.ops import DTYPES, OPS, SHORT, kind_of
 from minisitch.passes.axes import _split
 from minisitch.passes.cut_loops import within
 from minisitch.simplify import simplify
+from minisitch.stitch.body import extract
 from minisitch.stitch.index import Digit, Index, Within
 from minisitch.testing import check_graph, random_graph
 from minisitch.testing.judge import judge

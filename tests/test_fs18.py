@@ -8,11 +8,12 @@ from fs18_help import LIMITS, figure_3, fused
 from programs import gelu, layernorm, softmax
 from stitch_help import CPU, TOY, V100, program, run, traced
 
-from minisitch.fuse import FREE, extract, fuse, is_fusible
+from minisitch.fuse import FREE, fuse, is_fusible
 from minisitch.graph import TensorType
 from minisitch.passes.registry import default_kernel
 from minisitch.simplify import simplify
 from minisitch.stitch.blocks import BlockComposition
+from minisitch.stitch.body import extract
 from minisitch.stitch.compose import compose
 from minisitch.strategies.fs18 import fusion as fusion_module
 from minisitch.strategies.fs18 import layers, plan, slabs

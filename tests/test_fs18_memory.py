@@ -13,13 +13,14 @@ from stitch_help import CPU, TOY, V100, program, run, stepped, traced
 
 from minisitch.cuda_emit import emit
 from minisitch.explain import calibrate
-from minisitch.fuse import extract, fuse
+from minisitch.fuse import fuse
 from minisitch.graph import TensorType
 from minisitch.kernel.ir import Compute
 from minisitch.passes.registry import default_kernel
 from minisitch.reference import evaluate
 from minisitch.simplify import simplify
 from minisitch.stitch.blocks import BlockComposition, BlockCut
+from minisitch.stitch.body import extract
 from minisitch.stitch.compose import compose
 from minisitch.strategies.fs18 import library, plan
 from minisitch.strategies.fs18.block_cuts import block_cut_for

@@ -14,11 +14,12 @@ from stitch_help import CPU, TOY, V100, lowered, one_kernel, program, renamed, r
 
 from minisitch import cuda_emit
 from minisitch.errors import KernelBug, PlanError
-from minisitch.fuse import Stitching, extract, fuse
+from minisitch.fuse import Stitching, fuse
 from minisitch.kernel.ir import Load, Loop, Phase
 from minisitch.passes.registry import default_kernel
 from minisitch.passes.share_row_values import reuse
 from minisitch.simplify import simplify
+from minisitch.stitch.body import extract
 from minisitch.stitch.dominants import is_row_reduce
 from minisitch.stitch.index import variable
 from minisitch.stitch.loops import BarrierNeeded, stitch

@@ -16,7 +16,6 @@ from minisitch.fuse import (
     FREE,
     FusionPlan,
     Pattern,
-    extract,
     fuse,
     is_fusible,
     is_heavy,
@@ -32,6 +31,7 @@ from minisitch.graph import TensorType
 from minisitch.reference import apply, evaluate
 from minisitch.runtime import compile_graph, steps
 from minisitch.simplify import simplify
+from minisitch.stitch.body import extract
 from minisitch.strategies.prices import digest
 from minisitch.testing import arrays_for, check_graph, graphs, random_graph, random_inputs
 from minisitch.testing.judge import judge

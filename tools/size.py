@@ -19,7 +19,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent.parent / "minisitch"
 FILE_BUDGET = 500
 # What a graph meets on its way to the CUDA text of a kernel that AStitch stitched: these, and all that they import.
-ROAD = ("strategies.astitch", "stitch.loops", "schedule", "kernel.verify", "cuda_emit")
+ROAD = ("strategies.astitch", "stitch.body", "stitch.loops", "schedule", "kernel.verify", "cuda_emit")
 # What a student reads in an afternoon to know how it works: these files alone.
 AFTERNOON = ("graph", "fuse", "strategies.astitch", "stitch.dominants", "stitch.subroots", "stitch.mapping", "stitch.plan",
              "stitch.loops", "kernel.ir", "kernel.verify", "schedule", "cuda_emit", "lower")

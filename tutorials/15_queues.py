@@ -165,7 +165,7 @@ except ms.MinisitchError as refusal:
 
 # %%
 from minisitch.explain.timeline import timeline
-from minisitch.fuse import extract
+from minisitch.stitch.body import extract
 from minisitch.strategies.kitsune.predict import workload
 
 a100 = ms.DEVICES["a100"]

@@ -10,13 +10,14 @@ from difflib import unified_diff
 from functools import cached_property
 
 from ..errors import MinisitchError
-from ..fuse import Body, Decision, count
+from ..fuse import Decision, count
 from ..kernel.ir import Kernel
 from ..kernel.text import KernelSource
 from ..passes.registry import history
 from ..runtime import Stages
 from ..runtime.cuda.launch import library_calls
 from ..runtime.memory import MemoryPlan
+from ..stitch.body import Body
 from ..stitch.plan import StitchPlan
 from . import page as pages
 from .compare import Comparison, row_of, widened

@@ -6,8 +6,8 @@ In:  ``Stages`` and a target. Out: an ``Executable``.
 from __future__ import annotations
 
 from ..errors.arguments import takes
-from ..fuse import extract
 from ..lower import Stages
+from ..stitch.body import extract
 from ..strategies.regions import runs_in_numpy
 from .cuda.launch import CudaExecutable
 from .executable import Executable, index_checks, view_chain

@@ -1,6 +1,6 @@
 """From a pattern's body to its ``StitchPlan``, by the pattern's composition.
 
-In:  a body (``fuse.extract``), a ``Device`` and a ``Composition``. Out: a ``StitchPlan``.
+In:  a body (``stitch.body.extract``), a ``Device`` and a ``Composition``. Out: a ``StitchPlan``.
 
 Each class of composition has its function: a ``Stitching`` goes to ``loops.stitch``, a
 ``BlockComposition`` (FusionStitching 2018's) to ``blocks.arrange``, a ``Merging`` to ``merge``
@@ -23,8 +23,9 @@ from dataclasses import dataclass, replace
 
 from ..device import Device
 from ..errors import PlanError
-from ..fuse import ALL_INGREDIENTS, Composition, Decision, Pattern, Stitching, count, extract
+from ..fuse import ALL_INGREDIENTS, Composition, Decision, Pattern, Stitching, count
 from ..graph import Graph, Ids
+from ..stitch.body import extract
 from .blocks import BlockComposition, arrange
 from .dominants import Group
 from .loops import stitch

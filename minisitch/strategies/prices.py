@@ -1,6 +1,6 @@
 """Build the kernel of a pattern, and price it with the cost model.
 
-In:  a body (``fuse.extract``), a ``Device`` and a ``Composition``. Out: a ``Kernel``, microseconds.
+In:  a body (``stitch.body.extract``), a ``Device`` and a ``Composition``. Out: a ``Kernel``, microseconds.
 
 A pattern's price is the modelled time of the kernel that would run. Strategies use these prices to
 choose between plans. Equal bodies are built once.
@@ -16,10 +16,11 @@ from weakref import WeakValueDictionary
 
 from ..device import Device
 from ..errors import KernelError, PlanError
-from ..fuse import ALL_INGREDIENTS, Composition, FusionPlan, Pattern, extract
+from ..fuse import ALL_INGREDIENTS, Composition, FusionPlan, Pattern
 from ..graph import Graph
 from ..kernel.ir import Kernel
 from ..passes.registry import DEFAULTS, default_kernel, kernel_of
+from ..stitch.body import extract
 from ..stitch.compose import compose
 from ..stitch.plan import StitchPlan
 from .cost import kernel_us, library_us, working_set

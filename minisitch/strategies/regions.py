@@ -30,13 +30,11 @@ from ..device import Device
 from ..errors import KernelError, PlanError
 from ..fuse import (
     FREE,
-    Body,
     Decision,
     FusionPlan,
     Pattern,
     behind_views,
     count,
-    extract,
     fuse,
     is_fusible,
     make_plan,
@@ -45,6 +43,7 @@ from ..fuse import (
 )
 from ..graph import Graph
 from ..kernel.nests import statements_of
+from ..stitch.body import Body, extract
 from ..stitch.dominants import evaluations
 from .prices import built, digest
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...fuse import Body
 from ...graph import Graph
+from ...stitch.body import Body
 
 NODE, NAME = re.compile(r"%(\d+)"), re.compile(r"\b[vrkpa](\d+)(?:_\d+)?\b")
 LinkedLine = dict[str, Any]  # its number, its text, and the ids of its nodes

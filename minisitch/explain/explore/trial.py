@@ -18,9 +18,9 @@ import numpy as np
 
 from ... import simt
 from ...errors import KernelBug, MinisitchError
-from ...fuse import Body
 from ...kernel.text import KernelSource
 from ...simt.record import FilmEvent
+from ...stitch.body import Body
 from ...testing.judge import judge
 from .frames import Reel, drawn, film
 

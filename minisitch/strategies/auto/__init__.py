@@ -28,20 +28,19 @@ from functools import partial
 from ...device import Device
 from ...errors import KernelError, PlanError
 from ...fuse import (
-    Body,
     Composition,
     Decision,
     FusionPlan,
     Pattern,
     Stitching,
     count,
-    extract,
     fuse,
     returned,
     strategy,
     verify_plan,
 )
 from ...graph import Graph
+from ...stitch.body import Body, extract
 from ...stitch.plan import StitchPlan
 from ..prices import Prices, digest
 from .merge_launches import merged, merged_plan

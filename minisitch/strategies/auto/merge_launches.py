@@ -25,13 +25,13 @@ from ...fuse import (
     FusionPlan,
     Pattern,
     count,
-    extract,
     in_order,
     pattern_inputs,
     returned,
     verify_plan,
 )
 from ...graph import Graph
+from ...stitch.body import extract
 from ...stitch.compose import Merging
 from ..prices import Prices
 

@@ -21,8 +21,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ...device import Device
-from ...fuse import Decision, FusionPlan, extract, make_plan, strategy
+from ...fuse import Decision, FusionPlan, make_plan, strategy
 from ...graph import Graph
+from ...stitch.body import extract
 from ..astitch import call_depths
 from .compose import THREAD, compose_kernel
 from .dots import take_apart

@@ -19,10 +19,11 @@ from typing import NamedTuple, TypeVar
 
 from ...device import Device
 from ...errors import PlanError
-from ...fuse import Body, Composition, Decision, Stitching, count, is_heavy
+from ...fuse import Composition, Decision, Stitching, count, is_heavy
 from ...kernel.ir import Kernel
 from ...ops import itemsize
 from ...stitch.blocks import BlockComposition, BlockCut
+from ...stitch.body import Body
 from ..prices import built
 from .block_cuts import block_cut_for
 from .fusion import Fusion, Schedule

@@ -20,8 +20,9 @@ from itertools import combinations
 
 from ...device import Device
 from ...errors import KernelError, PlanError
-from ...fuse import Pattern, Stitching, extract, is_heavy, stretches
+from ...fuse import Pattern, Stitching, is_heavy, stretches
 from ...graph import Graph
+from ...stitch.body import extract
 from ...stitch.dominants import is_row_reduce, upstream
 from ...stitch.loops import BarrierNeeded
 from ..prices import Prices

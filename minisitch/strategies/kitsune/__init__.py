@@ -24,13 +24,13 @@ from ...fuse import (
     Pattern,
     behind_views,
     count,
-    extract,
     is_fusible,
     make_plan,
     strategy,
     verify_plan,
 )
 from ...graph import Graph
+from ...stitch.body import extract
 from ..astitch import astitch
 from ..prices import digest
 from .pipeline import Pipeline, PipelineRefusal, design

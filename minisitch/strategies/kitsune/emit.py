@@ -45,13 +45,14 @@ from typing import Any
 from ...cuda_emit import emit_segments
 from ...device import Device
 from ...errors import KernelError
-from ...fuse import FREE, Body, Stitching, behind_views, count
+from ...fuse import FREE, Stitching, behind_views, count
 from ...graph import Graph, Node
 from ...kernel.ir import Buffer, Fold, Kernel, Load, Nest, Scalar, Stmt, Store
 from ...kernel.nests import rewritten, with_folds, with_operands
 from ...kernel.text import Writer, combine, header, literal, numpy_name
 from ...ops import SHORT, compute_dtype, itemsize
 from ...passes.registry import DEFAULTS, kernel_of
+from ...stitch.body import Body
 from ...stitch.compose import compose
 from ...stitch.index import ZERO, Digit, Index, digits, linear, show, unravel, variable
 from ...stitch.pull import operands_at
