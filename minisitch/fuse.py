@@ -314,7 +314,8 @@ def _needed_outside(graph: Graph, patterns: Sequence[Pattern]) -> set[int]:
 def _with_outputs(graph: Graph, patterns: Sequence[Pattern], asked: Sequence[Pattern]) -> list[Pattern]:
     """Give each value that must be in memory to the first pattern that was asked to make it.
 
-    A pattern that is left with no output is dropped.
+    ``asked`` are the ``patterns`` before views were added. A pattern that is left with no output is
+    dropped.
     """
     left, found = _needed_outside(graph, patterns), []
     for pattern, before in zip(patterns, asked, strict=True):

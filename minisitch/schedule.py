@@ -197,8 +197,8 @@ class _Nests:
     def _ends(self, found: Sequence[tuple[ir.Fold, Stores]], one: str) -> ir.Nest:
         """The ends of folds. All threads of a row have the results, and one stores them.
 
-    ``one`` is the condition that is true for this thread, as text. If it is empty, all store.
-    """
+        ``one`` is the condition that is true for this thread, as text. If it is empty, all store.
+        """
         folds, stores = tuple(f for f, _ in found), tuple(s for _, stores in found for s in stores)
         firsts = range(0, len(folds), EXCHANGED_AT_ONCE)
         combines = (ir.Combine(folds[k:k + EXCHANGED_AT_ONCE]) for k in firsts)

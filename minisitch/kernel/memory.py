@@ -18,6 +18,13 @@ A value lives where its readers find it. How far away they are is known (``stitc
 Partial results lie in scratch (``p4``). The column sums of a block lie in shared memory (``a4``).
 The warps of a row exchange their results through shared memory (``w00_f32``).
 
+Barriers stand
+
+    between two loops of a row     ``Layout._make_barriers``
+    in a row-reduce                its ``ir.Combine``, if warps exchange results
+    between two tasks of a block   ``schedule._between_tasks``
+    between two levels             the grid barrier of ``schedule._build``
+
 Each value that a block keeps has bytes of its own here. Passes may change that: ``share_memory``
 lets values take turns, ``vectorize`` moves rows to registers, ``keep_in_output`` moves them to an
 output. ``nest_loops``, ``column_sweep`` and ``batch_rows`` add rows of a CPU's shared memory.

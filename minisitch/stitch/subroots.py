@@ -123,8 +123,8 @@ class SubRoot:
     - ``operand``: evaluates one operand of a concatenation, and stores it at its offset.
     - ``reduce``: folds each result in one task.
     - ``partial``: folds each result in several tasks, with one partial result each.
-    - ``carry``: folds over the tasks of a block. It has one partial result for each of the block's
-      *row lanes*, the places of the rows that the block takes at once.
+    - ``carry``: folds over the tasks of a block: the block's *column sums*. It has one partial
+      result for each of the block's *row lanes*, the places of the rows that it takes at once.
     - ``combine``: folds the partial results.
     """
 
