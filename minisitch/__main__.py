@@ -101,7 +101,7 @@ def _user_line(problem: BaseException, program: str) -> str:
 def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
     """The parser, and its commands."""
     parser = argparse.ArgumentParser(prog="python -m minisitch", description="NumPy programs to stitched kernels.",
-                                     epilog="example: compare softmax.py:softmax --arg x=f32[4096,1024]\n"
+                                     epilog="example: compare softmax.py:softmax --arg \"x=f32[4096,1024]\"\n"
                                             "course:  python -m minisitch.course",
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"minisitch {__version__}")

@@ -237,6 +237,7 @@ def test_argparse_answers_unknown_words(words, capsys):
 @pytest.mark.parametrize("main, words, said", [
     (cli.main, ["explian", "x.py:f"], "no command 'explian' (is 'explain' meant?); take one of demo, explain, "),
     (cli.main, ["compare", "x.py:f", "--stratgy", "xla"], "minisitch compare: error: unrecognized arguments: --stratgy xla"),
+    (cli.main, [], "the command is missing; take one of demo, explain, "), (course.main, [], "the command is missing; take one of list, "),
     (cli.main, ["course"], "no command 'course'; "), (course.main, ["chekc", "A1"], "no command 'chekc' (is 'check' meant?); "),
 ])
 def test_a_mistyped_command_is_answered_with_the_near_one(main, words, said, capsys):

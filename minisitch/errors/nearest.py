@@ -22,8 +22,8 @@ def near(written: object, known: Iterable[str]) -> str:
 
 
 def refuse_unknown_command(parser: ArgumentParser, words: Sequence[str], known: Iterable[str]) -> None:
-    """End as argparse does, with the near word, if the first word that is no option is no command."""
-    known = tuple(known)
-    for word in [word for word in words if not word.startswith("-")][:1]:
-        if word not in known:
-            parser.error(f"no command {word!r}{near(word, known)}; take one of {', '.join(known)}; -h says more")
+    """End as argparse does, if there is no word, or the first that is no option is no command."""
+    known, word = tuple(known), next((word for word in words if not word.startswith("-")), "")
+    if word not in known and (word or not words):
+        said = f"no command {word!r}{near(word, known)}" if word else "the command is missing"
+        parser.error(f"{said}; take one of {', '.join(known)}; -h says more")

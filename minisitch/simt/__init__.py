@@ -168,10 +168,10 @@ def _require_all_written(program: KernelProgram, name: str, array: Memory) -> No
     if not missing:
         return
     stores = [(site, f"writes to {name}") for site, s in enumerate(program.sites) if s.verb in WRITING and s.array == name]
-    others = f", nor {len(missing) - 1:,} more cell{'s' * (len(missing) > 2)} of {name}" if missing[1:] else ""
+    others = f" and {len(missing) - 1:,} more cell{'s' * (len(missing) > 2)} of {name} are" if missing[1:] else " is"
     why = ("There are too few threads, or an if leaves it out" if stores
            else f"No line writes to {name}: write {name}[i] = ...")
-    raise program.bug("unwritten-output", f"{array.show(missing[0])} is written by no thread{others}. {why}",
+    raise program.bug("unwritten-output", f"{array.show(missing[0])}{others} written by no thread. {why}",
                       *(stores or [(0, "here")]))
 
 

@@ -1,7 +1,7 @@
 """The explorer: a page that shows a student how the compiler treats a function.
 
-    python -m minisitch explore softmax.py:softmax --arg x=f32[64,1024]
-    python -m minisitch explore softmax.py:softmax --arg x=f32[64,1024] --save softmax.html
+    python -m minisitch explore softmax.py:softmax --arg "x=f32[64,1024]"
+    python -m minisitch explore softmax.py:softmax --arg "x=f32[64,1024]" --save softmax.html
 
 In:  a function and its arguments. Out: a page, served on this machine alone or saved as one file.
 

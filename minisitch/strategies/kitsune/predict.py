@@ -138,7 +138,7 @@ def balanced(graph: Graph, pipeline: Pipeline, device: Device) -> tuple[Pipeline
                 tree.append(left)
             stages += [Stage("combine", folds, "simt", "combine", n) for n in tree]
             blocks = ", then ".join(count(n, "block") for n in (*tree, 1))
-            why = (f"one block takes {parts * one:.3g} us for {count(parts, 'part')}, the other stages {rest:.3g} us: "
+            why = (f"one block takes {parts * one:,.0f} us for {count(parts, 'part')}, the other stages {rest:,.0f} us: "
                    f"it adds up {min(share, parts)} meanwhile")
             said.append(Decision(folds, blocks, "reduction-tree", why))
         stages.append(stage)
