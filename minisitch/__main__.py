@@ -147,7 +147,7 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
 # ---------------------------------------------------------------- the commands
 def _explain(options: argparse.Namespace) -> None:
     fn, args, kwargs = _program(options)
-    target = "cpu" if options.target == "reference" else options.target  # the reference has no kernels to show
+    target = "auto" if options.target == "reference" else options.target  # the reference has no kernels to show
     report = explain(fn, *args, strategy=options.strategy, target=target, device=options.device, **kwargs)
     if options.html:
         _write(options.html, report.html)
@@ -217,7 +217,7 @@ def _doctor(options: argparse.Namespace) -> int:
 def _program(options: argparse.Namespace) -> tuple[Callable[..., Any], tuple, dict[str, Any]]:
     """The function and its arguments. Raises UsageError that says what to write."""
     try:
-        choose_device("cpu", options.device)
+        choose_device(getattr(options, "target", "auto"), options.device)
     except DeviceError as problem:
         raise UsageError(str(problem)) from None
     path, colon, name = options.program.partition(".py:")

@@ -8,7 +8,7 @@ since no datasheet prints it. A CPU's figures are in ``runtime.this_machine``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .errors import DeviceError
 
@@ -98,25 +98,17 @@ class Device:
 L2_OVER_HBM = 3.0  # Kitsune's background section
 
 
-def _gpu(name: str, *, sms: int, shared_per_sm: int, bandwidth: float, flops: float, launch_us: float,
-         grid_barrier_us: float, l2_size: int, tensor_flops: float, source: str) -> Device:
-    """One of NVIDIA's data-centre GPUs. Numba allows 48 kB of static shared memory a block."""
-    return Device(name, "gpu", sms, threads_per_sm=2048, blocks_per_sm=32, registers_per_sm=65536, shared_per_sm=shared_per_sm,
-                  shared_per_block=49152, bandwidth=bandwidth, flops=flops, launch_us=launch_us,
-                  grid_barrier_us=grid_barrier_us, block_barrier_us=0.02, source=source, l2_size=l2_size,
-                  l2_bandwidth=L2_OVER_HBM * bandwidth, tensor_flops=tensor_flops)
-
-
 _L2 = "; L2 bandwidth three times HBM's, as Kitsune has it"
 _ASSUMED = "datasheet; launch and barrier costs assumed below the V100's, not measured" + _L2
-DEVICES = {d.name: d for d in (
-    _gpu("v100", sms=80, shared_per_sm=98304, bandwidth=900e9, flops=15.7e12, launch_us=10.0, grid_barrier_us=2.7,
-         l2_size=6 << 20, tensor_flops=125e12,
-         source="datasheet; launch and barrier costs as AStitch measured them (table in section 4.4)" + _L2),
-    _gpu("a100", sms=108, shared_per_sm=167936, bandwidth=1555e9, flops=19.5e12, launch_us=6.0, grid_barrier_us=2.5,
-         l2_size=40 << 20, tensor_flops=312e12, source=_ASSUMED),
-    _gpu("h100", sms=132, shared_per_sm=233472, bandwidth=3350e9, flops=67e12, launch_us=5.0, grid_barrier_us=2.5,
-         l2_size=50 << 20, tensor_flops=989e12, source=_ASSUMED),
-    _gpu("h200", sms=132, shared_per_sm=233472, bandwidth=4800e9, flops=67e12, launch_us=5.0, grid_barrier_us=2.5,
-         l2_size=50 << 20, tensor_flops=989e12, source=_ASSUMED),
-)}
+_MEASURED = "datasheet; launch and barrier costs as AStitch measured them (table in section 4.4)" + _L2
+_V100 = Device("v100", "gpu", sms=80, threads_per_sm=2048, blocks_per_sm=32, registers_per_sm=65536,
+               shared_per_sm=98304, shared_per_block=49152, bandwidth=900e9, flops=15.7e12, launch_us=10.0,
+               grid_barrier_us=2.7, block_barrier_us=0.02, source=_MEASURED, l2_size=6 << 20,
+               l2_bandwidth=L2_OVER_HBM * 900e9, tensor_flops=125e12)
+_A100 = replace(_V100, name="a100", sms=108, shared_per_sm=167936, bandwidth=1555e9, flops=19.5e12,
+                launch_us=6.0, grid_barrier_us=2.5, source=_ASSUMED, l2_size=40 << 20,
+                l2_bandwidth=L2_OVER_HBM * 1555e9, tensor_flops=312e12)
+_H100 = replace(_A100, name="h100", sms=132, shared_per_sm=233472, bandwidth=3350e9, flops=67e12,
+                launch_us=5.0, l2_size=50 << 20, l2_bandwidth=L2_OVER_HBM * 3350e9, tensor_flops=989e12)
+_H200 = replace(_H100, name="h200", bandwidth=4800e9, l2_bandwidth=L2_OVER_HBM * 4800e9)
+DEVICES = {device.name: device for device in (_V100, _A100, _H100, _H200)}

@@ -28,7 +28,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import chain
 
 from .device import Device
-from .errors import PlanError
+from .errors import PlanError, needs
 from .graph import Graph, Ids, Node, id_list
 from .ops import OPS
 
@@ -379,8 +379,7 @@ def verify_plan(plan: FusionPlan) -> FusionPlan:
     Raises PlanError naming the value. Every needed value must be written exactly once, by a pattern
     that holds it, before it is read. Library calls must stay between kernels.
     """
-    if not isinstance(plan, FusionPlan):
-        raise PlanError(f"verify_plan got {type(plan).__name__}; write verify_plan(minisitch.lower(f, x, stop_after='fuse'))")
+    needs("verify_plan(minisitch.lower(f, x, stop_after='fuse'))", (plan, FusionPlan))
     graph, written = plan.graph, set(plan.graph.inputs)
     for pattern in plan.patterns:
         calls = [m for m in pattern.members if graph.nodes[m].kind == "library"]

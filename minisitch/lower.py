@@ -25,7 +25,7 @@ from typing import Any
 
 from . import cpu_emit, cuda_emit
 from .device import Device
-from .errors import MinisitchError
+from .errors import MinisitchError, needs
 from .errors.nearest import near
 from .errors.progress import now
 from .fuse import Decision, FusionPlan, count, verify_plan
@@ -91,9 +91,9 @@ class Stages:
 
 def program_of(graph: Graph, exact: bool = True) -> Program:
     """A graph that was not traced, as a program. Its inputs are arguments, its outputs a tuple."""
-    leaves = [graph[i].type for i in graph.inputs]
-    results = [graph[o].type for o in graph.outputs]
-    return Program(graph, flatten((tuple(leaves), {}))[1], flatten(tuple(results))[1], (), (), exact)
+    needs("program_of(minisitch.trace(f, (x,)).graph)", (graph, Graph))
+    leaves, results = (tuple(graph[i].type for i in ids) for ids in (graph.inputs, graph.outputs))
+    return Program(graph, flatten((leaves, {}))[1], flatten(results)[1], (), (), exact)
 
 
 # ---------------------------------------------------------------- the road
@@ -121,6 +121,8 @@ def lower_program(program: Program, strategy: str, target: str, device: Device, 
     strategy prices kernels after the default passes. Raises MinisitchError for an unknown stop or
     pass.
     """
+    form = "lower_program(minisitch.trace(f, (x,)), 'auto', 'cpu', minisitch.get_device('cpu'))"
+    needs(form, (program, Program), (strategy, str), (target, str), (device, Device))
     stage, run = stage_at(stop_after, chosen(passes, device), device)
     if stage == "trace":
         return Stages(program, program.graph, device, FusionPlan(program.graph, strategy, ()))

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence, Sized
 
 import numpy as np
 
-from .errors import GraphError
-from .errors.arguments import takes
+from .errors import GraphError, needs
 from .graph import Graph, Node
 from .ops import OPS, kind_of
 from .trace.builder import constant_value, iota_value
@@ -38,7 +37,6 @@ def apply(node: Node, operands: Sequence[Array], *, float64: bool = False) -> Ar
     return np.asarray(OPS[node.op].numpy(*operands, **attrs))
 
 
-@takes(Graph, Sized, form="evaluate(graph, [x, y])")
 def evaluate(graph: Graph, inputs: Sequence[Array], *, float64: bool = False) -> list[Array]:
     """Run a graph node by node with NumPy.
 
@@ -47,6 +45,7 @@ def evaluate(graph: Graph, inputs: Sequence[Array], *, float64: bool = False) ->
     and a kernel's are both compared with this one. Raises GraphError when the inputs do not match
     the graph's parameters.
     """
+    needs("evaluate(graph, [x, y])", (graph, Graph), (inputs, Sized))
     with np.errstate(all="ignore"):
         found = {node.id: value for node, _, value in run(graph, inputs, float64) if node.id in graph.outputs}
     return [found[o] for o in graph.outputs]
@@ -55,7 +54,7 @@ def evaluate(graph: Graph, inputs: Sequence[Array], *, float64: bool = False) ->
 def run(graph: Graph, inputs: Sequence[Array], float64: bool) -> Iterator[tuple[Node, list[Array], Array]]:
     """Each node with its operands' values and its own. A value is freed after its last reader."""
     if len(inputs) != len(graph.inputs):
-        raise GraphError(f"the graph has {len(graph.inputs)} inputs, got {len(inputs)} arrays; pass one each")
+        raise GraphError(f"inputs of the graph: {len(graph.inputs)}, arrays given: {len(inputs)}; pass one each")
     given = dict(zip(graph.inputs, inputs, strict=True))
     values: dict[int, Array] = {}
     for node in graph.nodes:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
+from .errors import needs
 from .graph import identifier
 from .kernel import ir
 from .kernel.memory import Layout
@@ -33,6 +34,7 @@ def schedule(plan: StitchPlan, rewrite: Callable[[ir.Kernel], ir.Kernel] = lambd
 
     Only the rewritten kernel is verified. Raises KernelError if it is wrong.
     """
+    needs("schedule(minisitch.lower(f, x, stop_after='stitch')[0])", (plan, StitchPlan))
     wanted = 0
     while True:
         kernel = rewrite(with_launch(_build(Layout(plan))))

@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch import reference, runtime, simplify, testing
+from minisitch import cpu_emit, cuda_emit, reference, runtime, simplify, testing
 from minisitch.fuse import verify_plan
+from minisitch.kernel.verify import verify_kernel
+from minisitch.lower import lower_program, program_of
 from minisitch.passes.registry import PASSES
+from minisitch.schedule import schedule
 
 X = np.arange(1.0, 5.0)
 
@@ -109,12 +112,13 @@ class Odd:
     """A value of no kind that any function takes."""
 
 
-DOORS = [verify_plan, reference.evaluate, simplify.simplify, simplify.rewrites, runtime.assemble,
-         runtime.compile_graph, runtime.plan_memory, testing.judge, testing.check_graph, testing.random_graph, testing.random_inputs,
+DOORS = [verify_plan, verify_kernel, schedule, cuda_emit.emit, cpu_emit.emit, lower_program, program_of,
+         reference.evaluate, simplify.simplify, simplify.rewrites, runtime.assemble, runtime.compile_graph,
+         runtime.plan_memory, testing.judge, testing.check_graph, testing.random_graph, testing.random_inputs,
          testing.snippet, testing.arrays_for]
 
 
-@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
+@pytest.mark.parametrize("door", DOORS, ids=lambda door: f"{door.__module__}.{door.__name__}")
 @pytest.mark.parametrize("value", [None, Odd(), 3, f, Odd])
 def test_another_kind_of_argument_is_refused_with_the_call_as_it_should_be(door, value):
     needed = [p for p in inspect.signature(door).parameters.values() if p.default is p.empty and p.kind is not p.KEYWORD_ONLY]
@@ -128,3 +132,47 @@ def test_another_kind_of_argument_is_refused_with_the_call_as_it_should_be(door,
 def test_a_type_is_read_from_text_alone(value):
     with pytest.raises(ms.TraceError, match="cannot read the type"):
         runtime.parse_type(value)
+
+
+PAIRS = [("cpu", "v100"), ("python", "h100"), ("step", "cpu"), ("cuda", "cpu"), ("cpu", ms.DEVICES["a100"])]
+ROADS = {
+    "lower": lambda **named: ms.lower(f, X, **named),
+    "lower, one stage": lambda **named: ms.lower(f, X, stop_after="trace", **named),
+    "lower of a jitted one": lambda **named: ms.lower(ms.jit(f, **named), X),
+    "lower of a jitted one, told now": lambda **named: ms.lower(ms.jit(f), X, **named),
+    "explain": lambda **named: ms.explain(f, X, **named), "compare": lambda **named: ms.compare(f, X, **named),
+    "compare some": lambda **named: ms.compare(f, X, strategies=("none",), **named),
+    "a call": lambda **named: ms.jit(f, **named)(X), "compile": lambda **named: ms.jit(f, **named).compile(X),
+    "its explain": lambda **named: ms.jit(f, **named).explain(X), "its lower": lambda **named: ms.jit(f, **named).lower(X),
+    "compile_graph": lambda **named: runtime.compile_graph(ms.trace(f, (X,)).graph, **named),
+}
+
+
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize(("target", "device"), PAIRS)
+def test_a_target_and_a_device_that_do_not_go_together_are_refused_at_every_door(road, target, device):
+    with pytest.raises(ms.DeviceError, match=f"do not run with target '{target}'; name no device, or take target ") as refused:
+        ROADS[road](target=target, device=device)
+    other = re.search("take target '(.*)'", str(refused.value))[1]
+    if road != "compare":  # the remedy, followed
+        assert ROADS[road](target=other, device=device) is not None
+
+
+def test_a_device_alone_is_what_is_planned_for():
+    """No target is named, so nothing contradicts the device; and what would have to run there is refused."""
+    assert ms.lower(f, X, device="v100")[0].kernel.device.name == "v100" == ms.explain(f, X, device="v100").stages.device.name
+    assert ms.lower(ms.jit(f, device="v100"), X)[0].target == "cuda"
+    assert ms.lower(ms.jit(f, device="v100", target="step"), X, target="cpu")[0].target == "cpu", "its device goes with its target"
+    for run in (ms.jit(f, device="v100"), functools.partial(ms.compare, f, device="v100")):
+        with pytest.raises(ms.DeviceError, match="do not run with target 'cpu'"):
+            run(X)
+
+
+@pytest.mark.parametrize("wrong", [{"strategy": ""}, {"target": ""}, {"device": ""}, {"exact": 1}, {"passes": 3}, {"strategy": 0}])
+def test_a_setting_that_is_empty_is_not_taken_for_one_that_is_left_out(wrong):
+    for call in (functools.partial(ms.lower, f, X), functools.partial(ms.explain, f, X), functools.partial(ms.compare, f, X),
+                 functools.partial(runtime.compile_graph, ms.trace(f, (X,)).graph), lambda **named: ms.jit(f, **named)(X)):
+        if call.__class__ is functools.partial and call.func is ms.compare and "strategy" in wrong:
+            continue  # it takes strategies
+        with pytest.raises(ms.MinisitchError, match=f"{next(iter(wrong))}|unknown"):
+            call(**wrong)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -111,3 +113,15 @@ def test_one_of_a_thing_is_a_singular_in_what_stages_print():
                 assert not plural.search(text), text
     page = ms.explain(f, np.zeros((1, 5), np.float32), target="step")._repr_html_()
     assert "1 row x 5 columns on 1 block x " in page and not plural.search(page)
+
+
+def test_the_measuring_tool_says_how_to_call_it():
+    def run(*words):
+        return subprocess.run([sys.executable, str(ROOT / "tools" / "measure.py"), *words], capture_output=True, text=True,
+                              env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
+
+    told = run("--help")
+    assert told.returncode == 0 and "--seconds" in told.stdout and not told.stderr
+    for wrong in (("--runs", "0"), ("three",), ("--seconds", "-1")):
+        refused = run(*wrong)
+        assert refused.returncode == 2 and "Traceback" not in refused.stderr

@@ -1,6 +1,6 @@
 """Measure this machine and write the tables of README.md and docs/performance.md.
 
-    python tools/measure.py [runs] [seconds a program]
+    python tools/measure.py [--runs 3] [--seconds 4]
 
 In:  the programs below. Out: Markdown between the marks ``<!-- measured -->`` and ``<!-- end measured -->``.
 The first program is that of ``make demo``, whose table has the same columns.
@@ -11,6 +11,7 @@ longer by themselves than the call they are part of was disturbed between the tw
 
 from __future__ import annotations
 
+import argparse
 import platform
 import re
 import sys
@@ -118,4 +119,10 @@ def main(runs: int, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 3, float(sys.argv[2]) if len(sys.argv) > 2 else 4.0)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=3, help="of each program (default: 3)")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of a program in a run (default: 4)")
+    options = parser.parse_args()
+    if options.runs < 1 or not options.seconds > 0:
+        parser.error("--runs and --seconds are positive")
+    main(options.runs, options.seconds)

@@ -3,9 +3,24 @@
 The exceptions are errors that NumPy itself would raise.
 """
 
+from typing import Any
+
 
 class MinisitchError(Exception):
     """Base of all errors raised on purpose. The message names what was seen and the next step."""
+
+
+def needs(form: str, *given: tuple[object, Any]) -> None:
+    """Refuse arguments of another kind than a function takes: pairs of a value and its kind.
+
+    ``form`` shows the call.
+
+    Before:  evaluate(None, [x]) raises AttributeError: 'NoneType' object has no attribute 'nodes'
+    After:   MinisitchError: evaluate got NoneType, list; write evaluate(graph, [x, y])
+    """
+    if not all(isinstance(*each) for each in given):
+        seen = ", ".join(type(value).__name__ for value, _ in given)
+        raise MinisitchError(f"{form.partition('(')[0]} got {seen}; write {form}")
 
 
 class GraphError(MinisitchError):

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..device import Device
 from ..errors.progress import shown
-from ..runtime import Passes, choose_device, lower_program, read_types, settings
+from ..runtime import Passes, lower_program, read_types, settings
 from ..runtime.plans import plan_of
 from ..trace import trace
 from ..trace.tracebacks import door
@@ -34,7 +34,7 @@ def explain(fn: Callable[..., Any], /, *args: Any, strategy: str | None = None, 
     Arrays may be given as types, ``"f32[128,768]"``. Each kernel is shown as it is scheduled, and
     after each pass. ``passes`` are those of ``jit``. Raises the errors of the stages.
     """
-    fn, strategy, target, device, exact, passes = settings(fn, strategy, target, device, exact, passes)
+    fn, strategy, target, machine, exact, passes = settings(fn, strategy, target, device, exact, passes)
     program = replace(trace(fn, read_types(args), read_types(kwargs)), exact=exact)
-    stages = lower_program(program, strategy, target, choose_device(target, device), decide=plan_of, passes=passes)
+    stages = lower_program(program, strategy, target, machine, decide=plan_of, passes=passes)
     return Report(getattr(fn, "__name__", "program"), stages)

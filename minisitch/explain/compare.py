@@ -26,7 +26,7 @@ from ..errors.progress import now, shown
 from ..fuse import FREE, STRATEGIES
 from ..graph import Graph, TensorType
 from ..reference import evaluate
-from ..runtime import Executable, Passes, Stages, assemble, choose_device, lower_program, read_types, settings
+from ..runtime import Executable, Passes, Stages, assemble, lower_program, read_types, settings
 from ..runtime.cpu import compile as compiler
 from ..runtime.plans import plan_of
 from ..runtime.steps import requests
@@ -190,12 +190,11 @@ def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | N
     row. If all do, the first error is raised. Raises DeviceError if the target cannot run kernels
     for the device.
     """
-    fn, _, target, device, exact, passes = settings(fn, None, target, device, exact, passes)
+    fn, _, target, machine, exact, passes = settings(fn, None, target, device, exact, passes)
     strategies = (strategies,) if isinstance(strategies, str) else strategies
     for name in strategies or ():
-        settings(fn, name, target, device, exact, passes)  # refuses an unknown one
+        settings(fn, name, target, machine, exact, passes)  # refuses an unknown one
     args, kwargs = sample(read_types((args, kwargs)), seed)
-    machine = choose_device(target, device)
     refuse_other_machine(machine, target)
     program = replace(trace(fn, args, kwargs), exact=exact)
     failed: dict[str, MinisitchError] = {}

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ..errors import needs
 from ..graph import Graph, printable
 from ..ops import EXACT, OPS, SHORT, compute_dtype, kind_of
 from ..stitch.index import Guard, Index, show
@@ -120,7 +121,8 @@ def identity_name(op: str, dtype: str) -> str:
 
 
 def header(kernel: ir.Kernel) -> list[str]:
-    """The module-level constants a kernel uses."""
+    """The module-level constants a kernel uses. Refuses what is no kernel, for both emitters."""
+    needs("emit(minisitch.lower(f, x, stop_after='schedule')[0])", (kernel, ir.Kernel))
     found = {name: literal(dtype, value) for name, dtype, value in kernel.constants}
     for nest in (phase.nest for segment in kernel.segments for phase in segment.phases):
         for fold in (s.fold for s in ir.each(nest, ir.Accumulate)):

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from ..errors import KernelError
+from ..errors import KernelError, needs
 from ..stitch.index import Atom, Digit, Guard, Index, Within, footprint, grouped, lies_within, variable
 from . import ir
 
@@ -24,6 +24,7 @@ def verify_kernel(kernel: ir.Kernel) -> ir.Kernel:
     Raises KernelError as ``verify_values`` does. Also raises it if a block wants more shared memory
     than the device has, or if a kernel with a grid barrier has more blocks than one wave holds.
     """
+    needs("verify_kernel(minisitch.lower(f, x, stop_after='schedule')[0])", (kernel, ir.Kernel))
     verify_values(kernel)
     device, shared = kernel.device, kernel.shared_bytes
     if device.kind == "cpu":
@@ -89,12 +90,8 @@ def _stored(segment: ir.Segment, buffer: str) -> list[Index]:
         for loop in loops:
             var = "col" if loop.var == ir.FIRST else loop.var
             ranges.setdefault(var, set()).add((loop.first, loop.last))
-    found = []
-    for index, ranges in pieces.items():
-        turns = {var: _turns(each) for var, each in ranges.items()}
-        if all(turns.values()):
-            found.append(_within_turns(index, turns))
-    return found
+    taken = ((index, {var: _turns(each) for var, each in ranges.items()}) for index, ranges in pieces.items())
+    return [_within_turns(index, turns) for index, turns in taken if all(turns.values())]
 
 
 def _turns(pieces: Collection[tuple[int, int]]) -> int:

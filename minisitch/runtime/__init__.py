@@ -38,8 +38,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Device
-from ..errors import LoopWarning, MinisitchError, PlanError
-from ..errors.arguments import takes
+from ..errors import LoopWarning, MinisitchError, PlanError, needs
 from ..errors.nearest import near
 from ..errors.progress import shown, working
 from ..fuse import STRATEGIES
@@ -95,22 +94,33 @@ def read_types(value: Any) -> Any:
 
 
 def settings(fn: Callable[..., Any], strategy: str | None, target: str | None, device: str | Device | None,
-             exact: bool | None, passes: Passes) -> tuple[Callable[..., Any], str, str, str | Device | None, bool, Named]:
-    """The plain function, and the settings not given here as ``jit`` was told."""
+             exact: bool | None, passes: Passes) -> tuple[Callable[..., Any], str, str, Device, bool, Named]:
+    """The plain function, and the settings not given here as ``jit`` was told. Raises as ``checked`` does."""
     jitted = fn._bound() if isinstance(fn, _Method) else fn  # ``fn`` keeps the object of a method
     told = jitted.options if isinstance(jitted, Jitted) else Options()
-    chosen = choose_target(target or told.target)
-    exact = told.exact if exact is None else exact
-    device = device or (told.device if chosen == choose_target(told.target) else None)
-    passes = for_target(told.passes if passes is None else passes, chosen)
-    strategy = strategy or told.strategy
+    given: dict[str, Any] = {"strategy": strategy, "target": target, "device": device, "exact": exact, "passes": passes}
+    options = replace(told, **{name: value for name, value in given.items() if value is not None})
+    if device is None and choose_target(options.target) != choose_target(told.target):
+        options = replace(options, device=None)  # the device that was told goes with the target that was told
+    return jitted.function if isinstance(jitted, Jitted) else jitted, *checked(options)
+
+
+def checked(options: Options) -> tuple[str, str, Device, bool, Named]:
+    """The settings, with the target and the device that they choose.
+
+    Raises MinisitchError for a value that a setting does not take, and for a target and a device
+    that do not go together.
+    """
+    strategy, exact = options.strategy, options.exact
+    chosen, machine = choose_target(options.target), choose_device(options.target, options.device)
+    passes = for_target(options.passes, chosen)
     if not isinstance(strategy, str) or strategy not in STRATEGIES:
         raise PlanError(f"unknown strategy {strategy!r}{near(strategy, STRATEGIES)}; known: {', '.join(sorted(STRATEGIES))}")
     if not isinstance(passes, Collection):
         raise MinisitchError(f"passes is {passes!r}: write \"default\", or a tuple of names, as in passes=(\"vectorize\",)")
     if not isinstance(exact, bool):
         raise MinisitchError(f"exact is {exact!r}: write exact=True or exact=False")
-    return jitted.function if isinstance(jitted, Jitted) else jitted, strategy, chosen, device, exact, passes
+    return strategy, chosen, machine, exact, passes
 
 
 @door
@@ -131,8 +141,7 @@ def lower(fn: Callable[..., Any], /, *args: Any, strategy: str | None = None, ta
 
     Raises MinisitchError for an unknown stage or pass, and the errors of the stages.
     """
-    fn, strategy, target, device, exact, passes = settings(fn, strategy, target, device, exact, passes)
-    machine = choose_device(target, device)
+    fn, strategy, target, machine, exact, passes = settings(fn, strategy, target, device, exact, passes)
     stage_at(stop_after, chosen(passes, machine), machine)  # refuses an unknown name before tracing
     program = replace(trace(fn, read_types(args), read_types(kwargs)), exact=exact)
     made = lower_program(program, strategy, target, machine, stop_after, plan_of, passes).at(stop_after)
@@ -170,15 +179,15 @@ class Sources(Printed):
         return "\n".join(f"# {made.name}, {made}\n{made.sass}" for made in self.assembled(architecture))
 
 
-@takes(Graph, form="compile_graph(graph)")
 def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu", device: str | Device | None = None,
                   exact: bool = True, passes: Passes = None) -> Executable:
     """Compile a graph that was built or parsed. ``.outputs(arrays)`` then gives a list of arrays.
 
-    Raises DeviceError for a device that the target cannot run on.
+    Raises as ``jit`` does for wrong settings.
     """
-    stages = lower_program(program_of(graph, exact), strategy, target, choose_device(target, device), decide=plan_of,
-                           passes=for_target(passes, target))
+    needs("compile_graph(graph)", (graph, Graph))
+    strategy, target, machine, exact, passes = checked(Options(strategy, target, device, exact, passes))
+    stages = lower_program(program_of(graph, exact), strategy, target, machine, decide=plan_of, passes=passes)
     return assemble(stages, target)
 
 
@@ -290,11 +299,10 @@ class Jitted:
             return self._build(self._traced(args, kwargs)[0])
 
     def _build(self, program: Program) -> RunCall:
-        _, strategy, target, device, exact, passes = settings(self, None, None, None, None, None)
+        _, strategy, target, machine, exact, passes = settings(self, None, None, None, None, None)
         if target == "reference":
             return ReferenceExecutable(program)
-        stages = lower_program(replace(program, exact=exact), strategy, target, choose_device(target, device), decide=plan_of,
-                               passes=passes)
+        stages = lower_program(replace(program, exact=exact), strategy, target, machine, decide=plan_of, passes=passes)
         if runs_in_numpy(stages.plan):
             warnings.warn(stages.plan.decisions[0].why, LoopWarning, stacklevel=2)
             return NumpyExecutable(stages, functools.partial(_bound, self.__wrapped__, self._owner))

@@ -5,7 +5,7 @@ In:  ``Stages`` and a target. Out: an ``Executable``.
 
 from __future__ import annotations
 
-from ..errors.arguments import takes
+from ..errors import needs
 from ..lower import Stages
 from ..stitch.body import extract
 from ..strategies.regions import runs_in_numpy
@@ -16,9 +16,9 @@ from .steps import CopyStep, KernelStep, Step, build_kernels, library_step, pipe
 from .target import refuse_other_machine
 
 
-@takes(Stages, str, form="assemble(stages, \"cpu\")")
 def assemble(stages: Stages, target: str) -> Executable:
     """Lay out memory and make the steps. Raises DeviceError as ``refuse_other_machine`` does."""
+    needs("assemble(stages, 'cpu')", (stages, Stages), (target, str))
     refuse_other_machine(stages.device, target)
     launch = build_kernels(stages, target)
     layout = MemoryPlan(stages)

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..errors import DeviceError
+from ..fuse import count
 from . import store
 from .cuda import cublas, driver, offline
 from .cuda.link import version
@@ -43,7 +44,8 @@ def examine() -> list[Finding]:
 
 def report(findings: Sequence[Finding]) -> str:
     """The findings, and where each target of ``jit`` runs."""
-    lines = [f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores", ""]
+    cores = count(os.cpu_count() or 1, "core")
+    lines = [f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {cores}", ""]
     for f in findings:
         lines.append(f"  {f.state:<8} {f.what:<14}  {f.said}")
         lines += [f"  {'':<24}-> {f.fix}"] * bool(f.fix)

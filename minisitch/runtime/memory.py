@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors.arguments import takes
+from ..errors import needs
 from ..fuse import pattern_inputs, read_in_place
 from ..graph import TensorType
 from ..lower import Stages
@@ -33,7 +33,6 @@ class Lifetime:
     last: int
 
 
-@takes(list | tuple, form="plan_memory([Lifetime(100, 0, 1), Lifetime(100, 1, 2)])")
 def plan_memory(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
     """An offset in bytes for each value, and the total size. Live values never overlap.
 
@@ -43,6 +42,7 @@ def plan_memory(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
     Before:  a 100 bytes, steps 0 to 1; b 100, 1 to 2; c 100, 2 to 3
     After:   a at 0, b at 128, c at 0
     """
+    needs("plan_memory([Lifetime(100, 0, 1), Lifetime(100, 1, 2)])", (lifetimes, list | tuple))
     offsets = [0] * len(lifetimes)
     live: dict[int, list[int]] = {}  # moment -> values placed so far that are live then
     total = 0

@@ -44,13 +44,14 @@ def choose_device(target: str, device: str | Device | None = None) -> Device:
     """The device to schedule for.
 
     By default it is this CPU, and for CUDA text this GPU, or an H100 if there is none.
-    Raises DeviceError for an unknown name, and for CUDA text on a CPU.
+    Raises DeviceError for an unknown name, and for a device on which the target does not run. Any
+    device goes with the target ``auto``.
     """
     if device is not None:
         found = device if isinstance(device, Device) else get_device(device)
-        if target in ("cuda", "step"):
-            refuse_other_machine(found, target)
+        refuse_other_machine(found, target)
         return found
+    target = choose_target(target)
     if target == "cuda" and has_driver() and cuda_driver.available():
         return cuda_driver.this_gpu(cuda_driver.current())
     return DEVICES["h100"] if target in ("cuda", "step") else this_cpu()

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors.arguments import takes
+from ..errors import needs
 from ..graph import Graph, Node
 from ..ops import kind_of
 from ..reference import apply
@@ -42,7 +42,6 @@ class Rewrite:
     node: int
 
 
-@takes(Graph, form="simplify(minisitch.trace(f, (x,)).graph)")
 def simplify(graph: Graph) -> Graph:
     """The same program without superfluous nodes. Inputs stay even if nothing reads them.
 
@@ -52,6 +51,7 @@ def simplify(graph: Graph) -> Graph:
              %4 = exp %0
              return %3 %4
     """
+    needs("simplify(minisitch.trace(f, (x,)).graph)", (graph, Graph))
     for _ in range(MOST_ROUNDS):
         before, simple = graph, rewrites(graph)[0]
         graph = rolled(simple)
@@ -60,9 +60,9 @@ def simplify(graph: Graph) -> Graph:
     return verify(graph)
 
 
-@takes(Graph, form="rewrites(minisitch.trace(f, (x,)).graph)")
 def rewrites(graph: Graph) -> tuple[Graph, tuple[Rewrite, ...]]:
     """The result of ``simplify`` in one round, and the rules that applied."""
+    needs("rewrites(minisitch.trace(f, (x,)).graph)", (graph, Graph))
     rewriter = Rewriter(graph)
     for node in graph.nodes:
         if rewriter.skip(node):

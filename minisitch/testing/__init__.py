@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors.arguments import takes
+from ..errors import needs
 from ..graph import Graph
 from ..ops import kind_of
 from .choices import from_hypothesis, from_numpy
@@ -32,7 +32,6 @@ __all__ = [
 ]
 
 
-@takes(np.random.Generator, form="random_graph(np.random.default_rng(0))")
 def random_graph(rng: np.random.Generator, *, max_nodes: int = 16, dtypes: Sequence[str] = DTYPES, library: bool = True,
                  allow_empty: bool = True, max_elements: int = 4096) -> Graph:
     """A random well-typed program of about ``max_nodes`` nodes at most.
@@ -43,16 +42,17 @@ def random_graph(rng: np.random.Generator, *, max_nodes: int = 16, dtypes: Seque
     bool. ``library=False`` leaves out matmul, cumsum, cumprod, sort, scatter and foreign ufuncs.
     ``allow_empty=False`` leaves out axes without elements.
     """
+    needs("random_graph(np.random.default_rng(0))", (rng, np.random.Generator))
     return Grower(from_numpy(rng), dtypes, allow_empty, max_elements).grow(max_nodes, library)
 
 
-@takes(Graph, np.random.Generator, form="random_inputs(graph, np.random.default_rng(0))")
 def random_inputs(graph: Graph, rng: np.random.Generator, *, special: bool = False) -> list[np.ndarray]:
     """One array per input: eighths within [-4, 4], integers within [-8, 8].
 
     In a program without discontinuous operations, one float array in four holds arbitrary floats.
     ``special`` puts NaN, infinities, signed zeros and a subnormal among the floats.
     """
+    needs("random_inputs(graph, np.random.default_rng(0))", (graph, Graph), (rng, np.random.Generator))
     found = []
     jumps = any(n.op in DISCONTINUOUS or (n.op == "cast" and kind_of(n.type.dtype) != "float") for n in graph.nodes)
     for node in (graph[i] for i in graph.inputs):
@@ -83,16 +83,15 @@ def graphs(*, max_nodes: int = 16, dtypes: Sequence[str] = DTYPES, library: bool
     return strategy()
 
 
-@takes(Graph, form="arrays_for(graph)")
 def arrays_for(graph: Graph, *, special: bool = False) -> Any:
     """A Hypothesis strategy for inputs of a graph. Shrinks to a small seed."""
+    needs("arrays_for(graph)", (graph, Graph))
     from hypothesis import strategies as st
 
     return st.integers(0, 2**20).map(lambda seed: random_inputs(graph, np.random.default_rng(seed), special=special))
 
 
 # ---------------------------------------------------------------- checks that show the case
-@takes(Graph, Sized, Callable, form="check_graph(graph, inputs, run)")
 def check_graph(graph: Graph, inputs: Sequence[np.ndarray],
                 run: Callable[[Graph, Sequence[np.ndarray]], Sequence[np.ndarray]], *, seed: int | None = None) -> None:
     """Run ``run(graph, inputs)`` and compare every output by ``testing.judge``.
@@ -100,6 +99,7 @@ def check_graph(graph: Graph, inputs: Sequence[np.ndarray],
     ``seed`` is the one that ``random_inputs`` was given. Raises AssertionError with the verdicts,
     the graph, and a snippet that rebuilds the case.
     """
+    needs("check_graph(graph, inputs, run)", (graph, Graph), (inputs, Sized), (run, Callable))
     verdicts = judge(graph, inputs, run(graph, inputs))
     if all(v.ok for v in verdicts):
         return
@@ -107,9 +107,9 @@ def check_graph(graph: Graph, inputs: Sequence[np.ndarray],
     raise AssertionError(f"{wrong}\n\n{graph}\n\nTo see it again:\n\n{snippet(graph, inputs, seed=seed)}")
 
 
-@takes(Graph, Sized, form="snippet(graph, inputs)")
 def snippet(graph: Graph, inputs: Sequence[np.ndarray], *, seed: int | None = None) -> str:
     """Python text that rebuilds a case: its graph, and its inputs from the seed or written out."""
+    needs("snippet(graph, inputs)", (graph, Graph), (inputs, Sized))
     text = ["import numpy as np", "from minisitch.trace.parser import parse", f'graph = parse("""{graph}""")']
     if seed is not None:
         text += ["from minisitch.testing import random_inputs", f"inputs = random_inputs(graph, np.random.default_rng({seed}))"]

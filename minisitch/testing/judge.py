@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors.arguments import takes
+from ..errors import needs
 from ..graph import Graph, Node
 from ..ops import EXACT, OPS, compute_dtype, kind_of
 from ..reference import Array, apply, evaluate, last_read, run
@@ -51,7 +51,6 @@ class Verdict:
     undecided: float = 0.0
 
 
-@takes(Graph, Sized, Sized, form="judge(graph, inputs, results)")
 def judge(graph: Graph, inputs: Sequence[Array], got: Sequence[Array]) -> tuple[Verdict, ...]:
     """One verdict an output: whether ``got`` means what the graph means.
 
@@ -59,8 +58,9 @@ def judge(graph: Graph, inputs: Sequence[Array], got: Sequence[Array]) -> tuple[
     the float64 run (see the module). Infinities and NaN must be where NumPy's or the float64 run's
     are.
     """
+    needs("judge(graph, inputs, results)", (graph, Graph), (inputs, Sized), (got, Sized))
     if len(got) != len(graph.outputs):
-        return (Verdict(False, f"{len(graph.outputs)} outputs expected, got {len(got)}"),)
+        return (Verdict(False, f"outputs expected: {len(graph.outputs)}, got {len(got)}"),)
     expected = evaluate(graph, inputs)
     if all(_same_type(a, b) and np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(got, expected, strict=True)):
         return tuple(Verdict(True) for _ in got)

@@ -133,7 +133,7 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     leaves, inputs = flatten(arguments, Inputs(numbers or Numbers()))
     recorder = Recorder(program_file(fn), program_line(fn))
     recorded = recorder.builder.nodes  # without the recorder, which refers to the world outside
-    now(lambda: f"tracing, {len(recorded)} operations")
+    now(lambda: f"tracing operation {len(recorded)}")
     before = ACTIVE.get()
     try:
         ACTIVE.set(recorder)

@@ -20,7 +20,7 @@ from itertools import combinations
 
 from ...device import Device
 from ...errors import KernelError, PlanError
-from ...fuse import Pattern, Stitching, is_heavy, stretches
+from ...fuse import Pattern, Stitching, count, is_heavy, stretches
 from ...graph import Graph
 from ...stitch.body import extract
 from ...stitch.dominants import is_row_reduce, upstream
@@ -46,7 +46,7 @@ class Choice:
     def __str__(self) -> str:
         c = self.composition
         name = {0: "adaptive mapping", 1: "thread template", 32: "warp template"}.get(c.threads_per_row, "block template")
-        kept = "sub-roots by rule" if c.kept is None else f"{len(c.kept)} expensive sub-roots"
+        kept = "sub-roots by rule" if c.kept is None else count(len(c.kept), "expensive sub-root")
         size = f", {c.threads} threads a block" if c.threads else ""
         return f"{name}{size}, {kept}: {self.us:.4g} us, the least of {self.tried} schedules ({self.dropped} could not be built)"
 
