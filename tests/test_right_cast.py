@@ -103,6 +103,14 @@ def test_numbers_that_a_choice_does_not_hold_wrap():
         check(lambda c, x, value=value: np.where(c, x, value), c, x)
 
 
+@pytest.mark.parametrize("value", [2**70, 2**63, -2**63 - 1, 2**62, -1])
+def test_an_integer_that_is_to_fill_bools_is_an_int64_first(value):
+    x = np.array([True, False])
+    for fill in (lambda x: np.full_like(x, value), lambda x: x & np.full(2, value, bool), lambda x: np.full(2, value, bool) | x):
+        check(fill, x, targets=("reference",))
+    check(lambda x: into(x, value), x, targets=("reference",))  # a scalar that is stored is asked whether it is zero
+
+
 def test_powers():
     odd = np.array([NAN, INF, -INF, 0.0, -0.0, 1.0, -2.5, 2.0])
     for dtype in (np.float32, np.float64):

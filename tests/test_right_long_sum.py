@@ -108,3 +108,29 @@ def test_what_rounding_took_comes_back(module):
         total, lost = module.kahan_add(total, lost, value)
         plain += value
     assert abs(total / (10_000 * float(value)) - 1) <= ULP < 100 * ULP < abs(plain / (10_000 * float(value)) - 1)
+
+
+# ---------------------------------------------------------------- where a sum starts
+STARTS = (lambda x, s: np.sum(x, initial=-0.0), lambda x, s: np.sum(x, 1, initial=-0.0), lambda x, s: np.sum(x, 0, initial=s),
+          lambda x, s: np.sum(x, where=x > 1, initial=-0.0), lambda x, s: np.add.reduce(x, initial=None), lambda x, s: np.sum(x, ()),
+          lambda x, s: np.sum(x[0, 0]), lambda x, s: np.sum(x[:, :1], 1), lambda x, s: np.nansum(x, initial=-s), lambda x, s: np.sum(x, initial=0.0))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("target", ["reference", "python", "step"])
+def test_the_zero_that_a_sum_of_zeros_is_depends_on_where_it_starts(target, dtype):
+    """0.0 + -0.0 is 0.0, and -0.0 + -0.0 is -0.0: the first is where NumPy's sum starts unless it is told ``initial=``."""
+    for f in STARTS:
+        run = ms.jit(f, target=target)
+        for x in (np.full((2, 3), -0.0, dtype), np.zeros((2, 3), dtype), np.array([[-0.0, 0.0], [-0.0, -0.0]], dtype), np.array([[2.0, -2.0]], dtype)):
+            for start in (-0.0, 0.0):
+                assert np.copysign(1, run(x, start)).tolist() == np.copysign(1, f(x, start)).tolist()
+
+
+@pytest.mark.parametrize("line", ["np.add.reduce(x[:0], initial=None)", "np.sum(x, initial=None, where=x == 0)"])
+def test_a_sum_that_starts_nowhere_raises_numpys_error(line):
+    f = eval(f"lambda x: {line}", {"np": np})
+    with pytest.raises(ValueError, match="identity"):
+        f(np.ones(3))
+    with pytest.raises(ValueError, match="identity"):
+        ms.jit(f, target="reference")(np.ones(3))

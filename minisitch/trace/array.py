@@ -589,7 +589,7 @@ def constant(value: Any, shape: Sequence[int], dtype: Any) -> TracedArray:
         plain = float(value)
     else:
         with np.errstate(all="ignore"):
-            plain = np.asarray(value).astype(dtype).item()
+            plain = np.asarray(value, np.int64 if value.__class__ is int else None).astype(dtype).item()
     return fresh(current().add("constant", type=TensorType(tuple(shape), dtype.name), value=plain))
 
 

@@ -379,5 +379,7 @@ def copyto(dst, src, casting="same_kind", where=True):
     counts = given.kind == "i" and dst.dtype.kind != "b" and not isinstance(value, TracedArray)
     if not np.can_cast(given, dst.dtype, casting) and not counts:
         raise TypeError(f"Cannot cast array data from {given!r} to {dst.dtype!r} according to the rule {casting!r}")
+    if value.__class__ is int and dst.dtype.kind == "b":
+        value = constant(value, (), bool)
     settled = _fitted(lift(value) if value.__class__ is float else value, dst, False)
     dst.write((settled if where is True else choose(bools(where), settled, dst, dst.dtype, dst.shape)).node)

@@ -30,6 +30,7 @@ from .array import (
     permuted,
     record,
     reshaped,
+    splat,
     traced,
 )
 from .guards import assignable, guard
@@ -38,7 +39,7 @@ from .ufuncs import METHODS, resolve
 
 FOLDS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any"}
 ON_BOOL = {"max": "any", "min": "all", "sum": "any", "prod": "all"}
-START = {"sum": 0, "prod": 1, "all": True, "any": False}
+START = {"sum": -0.0, "prod": 1, "all": True, "any": False}
 SCANS = {"add": "cumsum", "multiply": "cumprod"}
 # Of any grouping, so two halves are folded into one. Its value on no elements, if it has one.
 GROUPED = {"bitwise_and": -1, "bitwise_or": 0, "bitwise_xor": 0, "logical_xor": False, "fmax": None, "fmin": None, "gcd": 0}
@@ -67,21 +68,23 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
     if out is Ellipsis or (op in ("any", "all") and dtype not in (None, bool)):
         raise TypeError("no such reduction")
     dtype = dtype_with(out, x) if dtype is None else dtype
-    identity = START.get(op) if initial is np._NoValue else None
+    start = START.get(op) if initial is np._NoValue else initial  # None: the first element
     if op in ("any", "all"):
         x = cast(x, bool)
     elif dtype is not None or op in ("sum", "prod"):
         x = cast(x, accumulator(x.dtype) if dtype is None else dtype)
+    adds = op == "sum" and x.dtype.kind == "f"
+    if adds and (initial is None or (initial is np._NoValue and not axes)):
+        initial = -0.0 if initial is None else 0.0
     initial = None if initial is np._NoValue or initial is None else _first(initial, x.dtype)
     if where is not True:
-        neutral = START.get(op, initial)
-        if neutral is None:
+        if start is None:
             raise ValueError(f"reduction operation '{ufunc.__name__}' does not have an identity, so to use a where mask "
                              "one has to specify 'initial'")
         mask = bools(where)
         broadcast(mask, x.shape)  # it is not stretched to the mask
-        x = choose(mask, x, cast(lift(neutral), x.dtype), x.dtype, x.shape)
-    if initial is None and identity is None and x.size == 0 and count_of(x, axes) == 0:
+        x = choose(mask, x, cast(lift(START.get(op, initial)), x.dtype), x.dtype, x.shape)
+    if start is None and x.size == 0 and count_of(x, axes) == 0:
         raise ValueError(f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
     if x.dtype.kind == "b":
         op = ON_BOOL.get(op, op)
@@ -90,7 +93,13 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
         shape = [1 if i in axes else n for i, n in enumerate(x.shape) if keepdims or i not in axes]
         return _into(out, cast(broadcast(lift(initial), shape), x.dtype))
     result = record(op, x, axes=axes, keepdims=bool(operator.index(keepdims))) if axes else fresh(x.node, x.row_major)
-    return _into(out, result if initial is None else cast(ufunc(result, initial), result.dtype))
+    if initial is None:
+        return _into(out, result)
+    total = cast(ufunc(result, initial), result.dtype)
+    if adds and axes and str(splat(initial)) in ("-0.0", "None"):  # the graph's sum starts from 0.0, which a sum of -0.0 must not
+        nothing = record("all", np.signbit(x) & (x == 0), axes=axes, keepdims=bool(keepdims))
+        total = choose(nothing, initial, total, total.dtype, total.shape)
+    return _into(out, total)
 
 
 def _halved(ufunc: np.ufunc, x: TracedArray, axis: Any, dtype: Any, out: Any, keepdims: bool) -> TracedArray:
