@@ -259,8 +259,8 @@ def make_plan(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]],
     asked = [Pattern(tuple(sorted(set(k))), (), "kernel", c) for k, c in zip(listed, compositions, strict=True) if k]
     asked += [Pattern((call,), (call,), "library") for call in calls] + flows
     patterns = [_with_views(graph, p) for p in asked]
-    # a returned constant, a view of an input ...
     own = composition if isinstance(composition, Stitching) else ALL_INGREDIENTS
+    # What no list has gets a kernel of its own: an operation, a returned constant, a view of an input.
     while missing := _needed_outside(graph, patterns).difference(*(p.members for p in asked)):
         alone = [Pattern((v,), (), "kernel", own) for v in sorted(missing)]
         asked += alone

@@ -180,8 +180,8 @@ class StitchPlan:
     def own_maps(self) -> dict[SegmentKey, ThreadMap]:
         """The map of each segment by itself.
 
-        It is the map of the segment's column sums, which fixes the number of partial results. A
-        segment without column sums has the map with the most columns.
+        It is the map with the most columns. If the segment has column sums, it is theirs, because
+        the number of partial results follows from it.
         """
         found: dict[SegmentKey, ThreadMap] = {}
         for s in self.sub_roots:

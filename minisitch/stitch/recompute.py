@@ -32,8 +32,8 @@ class KeptValue(NamedTuple):
 def worth_keeping(plan: StitchPlan) -> dict[int, KeptValue]:
     """Values that several loops need, and that cost more to recompute than to keep.
 
-    Of a chain of such values only the last is kept: the one with a user that is a sub-root, or that
-    other loops need.
+    Of a chain of such values only the last is kept: the one with a user that has a loop of its own,
+    or that is computed in other loops than the value.
     """
     graph, looped, needs = plan.graph, plan.final, _needs(plan)
     heavy, operands = [False] * len(graph), [0] * len(graph)

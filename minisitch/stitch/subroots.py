@@ -138,7 +138,7 @@ class SubRoot:
     thread_map: ThreadMap
     level: int = 0  # grid barriers before it
     phase: int = 0  # the order of the loops in a segment
-    warps: bool = False  # of a reduce in a block: a warp folds each column
+    warps: bool = False  # of a reduce in a block composition: a warp folds each column
 
     @property
     def along(self) -> str:
