@@ -327,6 +327,9 @@ def test_a_report_goes_down_to_the_text_and_keeps_its_ids_apart():
     assert f"def {report.cards[0].kernel.name}(" in text
     same = report.cards[0].body.origin == tuple(range(len(report.stages.graph)))
     assert (str(report.cards[0].body) in text) == ("of the whole\n" in text) == (not same)
+    apart = ms.explain(normalise, "f32[8,40]", "f32[40]", "f32[40]", target="cpu", strategy="none")
+    twice = next(card for card in apart.cards if card.launches == 2)
+    assert f"# kernel {twice.kernel.name}, launched 2 times: a program of its own" in str(apart)
     alone = ms.explain(softmax, "f32[8,40]", target="cpu", strategy="astitch")
     assert f"# kernel {alone.cards[0].kernel.name}: the whole program, with its ids\n" in str(alone) and " of the whole\n" not in str(alone)
     graph = report.stages.graph

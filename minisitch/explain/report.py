@@ -134,16 +134,15 @@ class Report:
         if said := widened(self.stages.program.graph):
             out += ["", f"# {said}"]
         for card in self.cards:
-            launched = f"  # launched {card.launches} times" if card.launches > 1 else ""
+            launched = f", launched {card.launches} times" if card.launches > 1 else ""
             same = card.body.origin == tuple(range(len(graph)))
             own_ids = "the whole program, with its ids" if same else f"a program of its own, with ids of its own\n{card.body}\n"
-            out += ["", f"# kernel {card.kernel.name}: {own_ids}", str(card.stitched)]
+            out += ["", f"# kernel {card.kernel.name}{launched}: {own_ids}", str(card.stitched)]
             if card.changes:
                 out += ["", "# after schedule: the plain kernel", str(card.plain)]
             for name, lines in card.changes:
                 out += ["", f"# after {name}", *lines]
-            out += ["", str(card.kernel) + launched,
-                    "", f"# after emit, for {card.source.target}", card.source.text.rstrip()]
+            out += ["", str(card.kernel), "", f"# after emit, for {card.source.target}", card.source.text.rstrip()]
         for flow in self.stages.flows:
             out += ["", str(flow)]
         counted = "; launches and library calls are counted from 0" * bool(self.memory.residents)
