@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .kernel import ir
-from .kernel.nests import accesses
+from .kernel.nests import accesses, parts, work_of
 from .kernel.text import KernelSource, Launch, Printer, Writer, header, numpy_name, task_parts
 from .ops import compute_dtype
 from .stitch.index import variable
@@ -35,9 +35,9 @@ def calls(kernel: ir.Kernel) -> list[list[ir.Segment]]:
     """
     found: list[list[ir.Segment]] = []
     for segment in kernel.segments:
-        lead = max(found[-1], key=lambda s: s.work) if found else segment
-        alike = is_short(segment) == is_short(lead) or min(segment.work, lead.work) < LITTLE
-        if found and max(segment.work, lead.work) < kernel.device.serial_below and alike:
+        lead = max(found[-1], key=work_of) if found else segment
+        alike = is_short(segment) == is_short(lead) or min(work_of(segment), work_of(lead)) < LITTLE
+        if found and max(work_of(segment), work_of(lead)) < kernel.device.serial_below and alike:
             found[-1].append(segment)
         else:
             found.append([segment])
@@ -50,7 +50,7 @@ def is_short(segment: ir.Segment) -> bool:
     An unrolled loop is best unrolled first.
     """
     unrolled = any(loop.kind == "unrolled" for loop in ir.each(segment.nest, ir.Loop))
-    turns = (max((i.loops[-1].last for i in p.innermost), default=1) for p in segment.phases)
+    turns = (max((i.loops[-1].last for i in parts(p).innermost), default=1) for p in segment.phases)
     return not unrolled and any(1 < n <= SHORT_LOOP for n in turns)
 
 
@@ -78,8 +78,8 @@ def emit(kernel: ir.Kernel, exact: bool = True) -> KernelSource:
                 alone = len(segments) == 1
                 _CpuSegment(kernel, segment, writer).emit("first" if alone else "0", "last" if alone else str(_tasks(segment)))
         tasks = _tasks(segments[0]) if len(segments) == 1 else 1
-        lead = max(segments, key=lambda s: s.work)
-        launches.append(Launch(name, tasks, sum(s.work for s in segments), arguments, is_short(lead)))
+        lead = max(segments, key=work_of)
+        launches.append(Launch(name, tasks, arguments, sum(map(work_of, segments)), is_short(lead)))
     return KernelSource(kernel, "cpu", writer.text(), tuple(launches), exact)
 
 

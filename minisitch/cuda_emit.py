@@ -40,7 +40,7 @@ def emit(kernel: Kernel, exact: bool = True) -> KernelSource:
         for b in kernel.buffers:
             _declare(kernel, b, w)
         emit_segments(kernel, w)
-    launch = Launch(kernel.name, kernel.grid, sum(s.work for s in kernel.segments), arguments)
+    launch = Launch(kernel.name, kernel.grid, arguments)
     return KernelSource(kernel, "cuda", w.text(), (launch,), exact)
 
 

@@ -12,6 +12,7 @@ from minisitch import cpu_emit, cuda_emit
 from minisitch.errors import KernelError, PlanError
 from minisitch.fuse import fuse, make_plan
 from minisitch.kernel.ir import Barrier, Compute, Load
+from minisitch.kernel.nests import parts
 from minisitch.kernel.verify import verify_kernel
 from minisitch.lower import lower_program, program_of
 from minisitch.passes.registry import default_kernel
@@ -132,7 +133,7 @@ def test_figure_3_compiled():
 def exps(graph, composition):
     """How often the exponential is evaluated: the turns of the loops it stands in."""
     kernel = composed(graph, TOY, composition)
-    return sum(s.rows * p.cols * p.serial for s in kernel.segments for p in s.phases for stmt in p.body
+    return sum(s.rows * p.cols * p.serial for s in kernel.segments for p in s.phases for stmt in parts(p).body
                if isinstance(stmt, Compute) and stmt.op == "exp")
 
 
@@ -236,7 +237,7 @@ def test_random_programs_under_random_schedules():
             segments = [s for k in stages.kernels for s in k.segments if s.kind == "block"]
             composed_kernels += len(segments)
             many += sum(s.rows > 1 and len(s.phases) > 1 for s in segments)
-            folds |= {f.along for s in segments for p in s.phases for f in p.folds}
+            folds |= {f.along for s in segments for p in s.phases for f in parts(p).folds}
     assert composed_kernels > 40 and many > 12 and folds >= {"row", "column"}
 
 
@@ -354,7 +355,7 @@ def test_who_folds(name):
     shape, axes, block_cut, along, lanes, barriers = FOLDS[name]
     graph, composition = one_reduce(shape, axes, block_cut)
     kernel, traffic = check(graph, composition)
-    (fold,) = [f for s in kernel.segments for p in s.phases for f in p.folds]
+    (fold,) = [f for s in kernel.segments for p in s.phases for f in parts(p).folds]
     assert (fold.along, fold.lanes) == (along, lanes)
     assert traffic.block_barriers_each == kernel.block_barriers == barriers
     assert traffic.touched["x0"].read == math.prod(shape) * 4
@@ -364,8 +365,8 @@ def test_a_core_folds_along_memory():
     """What lies together is folded one number at a time, the serial loop inside; else the columns are inside."""
     for shape, axes, inner in (((6, 70), (1,), "ser"), ((3, 40, 5), (1,), "c1")):
         graph, composition = one_reduce(shape, axes, BlockCut(0, 1))
-        (phase,) = [p for s in composed(graph, CPU, composition).segments for p in s.phases if p.folds]
-        assert phase.innermost[0].loops[-1].var == inner and bool(phase.folds[0].buffer) == (inner != "ser")
+        (phase,) = [p for s in composed(graph, CPU, composition).segments for p in s.phases if parts(p).folds]
+        assert parts(phase).innermost[0].loops[-1].var == inner and bool(parts(phase).folds[0].buffer) == (inner != "ser")
 
 
 # ---------------------------------------------------------------- memory

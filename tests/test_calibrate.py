@@ -17,6 +17,7 @@ from stitch_help import lowered, one_kernel, traced
 from minisitch.__main__ import main
 from minisitch.errors import DeviceError
 from minisitch.explain import calibrate as cal
+from minisitch.kernel.nests import parts
 from minisitch.runtime import this_machine as devices
 from minisitch.runtime.this_machine import BUILT_IN, HEAVY_NS, cpu_with, device_file, this_cpu
 from minisitch.strategies.optimum import moved_us
@@ -171,7 +172,7 @@ def test_one_operation_is_all_that_is_priced(monkeypatch):
         found = Counter()
         for segment in kernel.segments:
             for phase in segment.phases:
-                for s in (*phase.body, *phase.folds):
+                for s in (*parts(phase).body, *parts(phase).folds):
                     found[getattr(s, "op", type(s).__name__)] += segment.rows * phase.cols * phase.serial
         return found
     assert evaluations(graphs[0]) == evaluations(graphs[1]) + Counter(exp=4 * 32)

@@ -11,7 +11,7 @@ from stitch_help import BASIC, CPU, TOY, TOY32, TOY128, V100, figure_7, lowered,
 from minisitch import cuda_emit
 from minisitch.device import SERIAL_BELOW, Cache
 from minisitch.errors import DeviceError
-from minisitch.kernel.ir import HEAVY
+from minisitch.kernel.nests import HEAVY, parts, work_of
 from minisitch.passes.registry import DEFAULTS
 from minisitch.runtime.this_machine import BUILT_IN, LOOP_NS, cpu_with
 from minisitch.simplify import simplify
@@ -215,7 +215,7 @@ def test_a_piece_of_a_loop_is_priced_without_what_its_guards_leave_out():
     graph = traced(lambda x, y: np.concatenate([x, y], axis=-1) * np.float32(2), (4000, 96), (4000, 160))
     kernel = one_kernel(graph, CPU)
     whole = one_kernel(graph, CPU, tuple(name for name in DEFAULTS["cpu"] if name != "cut_loops"))
-    assert [[i.loops[-1].last for i in p.innermost] for k in (kernel, whole) for p in phases(k)] == [[96, 256], [256]]
+    assert [[i.loops[-1].last for i in parts(p).innermost] for k in (kernel, whole) for p in phases(k)] == [[96, 256], [256]]
     assert cost.kernel_us(kernel) < cost.kernel_us(whole)
 
 
@@ -226,7 +226,7 @@ def test_what_a_piece_knows_is_not_priced():
         joined = traced(lambda t, i, j: np.concatenate([t[at(i)], t[at(j)]], axis=2).sum((1, 2)), (50, 16), rows, rows)
         (kernel,) = lowered(joined, "astitch", "cpu", CPU, "schedule").kernels
         (phase,) = phases(kernel)
-        assert [i.loops[-1].last for i in phase.innermost] == [16, 32] and kernel.segments[0].work < SERIAL_BELOW
+        assert [i.loops[-1].last for i in parts(phase).innermost] == [16, 32] and work_of(kernel.segments[0]) < SERIAL_BELOW
         return cost.kernel_us(kernel)
     each = BUILT_IN["core_ns"]["mod int"] + BUILT_IN["core_ns"]["scalar"]
     assert us(lambda i: i % 7) - us(lambda i: i) == pytest.approx(2 * 300 * each / 1e3, rel=0.05)
@@ -292,10 +292,10 @@ def test_small_work_stays_on_one_core():
     rows = SERIAL_BELOW // (1024 * (2 + HEAVY))  # a load, a store and a heavy operation
     below, above = (one_kernel(program(f"f32[{n},1024] = input name='x'", f"f32[{n},1024] = tan %0"), CPU)
                     for n in (rows, rows + 1))
-    assert below.segments[0].work < SERIAL_BELOW <= above.segments[0].work
+    assert work_of(below.segments[0]) < SERIAL_BELOW <= work_of(above.segments[0])
     assert cost.kernel_us(above) < 0.6 * cost.kernel_us(below)
     assert cost.kernel_us(replace(above, device=replace(CPU, sms=1))) > cost.kernel_us(below)
-    early = replace(CPU, serial_below=below.segments[0].work)  # where a second core is woken sooner
+    early = replace(CPU, serial_below=work_of(below.segments[0]))  # where a second core is woken sooner
     assert cost.kernel_us(replace(below, device=early)) == pytest.approx(cost.kernel_us(above), rel=0.02)  # a row is 1%
     slow_join = replace(CPU, grid_barrier_us=CPU.grid_barrier_us + 50)
     assert cost.kernel_us(replace(above, device=slow_join)) == pytest.approx(cost.kernel_us(above) + 50)
@@ -327,7 +327,7 @@ def test_what_does_not_change_in_the_innermost_loop_is_priced_once_for_each_star
                                "f32[8,128,1] = reshape %2 shape=(8,128,1)", "f32[8,128,64] = broadcast %3 shape=(8,128,64)",
                                "f32[8,128,64] = add %4 %1"), CPU)
     (phase,) = phases(light)
-    assert phase.innermost[0].loops[-1].last == 64
+    assert parts(phase).innermost[0].loops[-1].last == 64
     heavy = changed(light, lambda s: (replace(s, op="tan") if getattr(s, "op", "") == "neg" else s,))
     extra = cost.kernel_us(heavy) - cost.kernel_us(light)
     assert 0.5 < extra * 1e3 / (8 * 128 * BUILT_IN["core_ns"]["tan float32"]) < 1.5

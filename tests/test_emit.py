@@ -23,6 +23,7 @@ from minisitch.device import SERIAL_BELOW
 from minisitch.fuse import make_plan
 from minisitch.graph import Graph, TensorType
 from minisitch.kernel.ir import Choose, FromIndex, Load, Loop, Store
+from minisitch.kernel.nests import parts, work_of
 from minisitch.kernel.text import literal
 from minisitch.ops import DTYPES, OPS, SHORT, kind_of
 from minisitch.passes.axes import _split
@@ -310,7 +311,7 @@ def test_neighbours_of_a_large_segment_are_called_apart():
     (segment,), ((short,)) = kernel.segments, one_kernel(traced(softmax, (64, 50)), CPU, ()).segments
 
     def of_work(segment, work):
-        return replace(segment, rows=-(-work * segment.rows // segment.work))
+        return replace(segment, rows=-(-work * segment.rows // work_of(segment)))
 
     def lengths(*segments):
         return [len(call) for call in calls(replace(kernel, segments=segments))]
@@ -500,7 +501,7 @@ def test_one_call_has_loops_that_the_compiler_treats_alike():
     """A short row's loops must not be unrolled first, a column sum's sweep must: in one function, one of them was 10 times as slow."""
     graph = simplify(traced(lambda x: (np.exp(x - x.max(-1, keepdims=True)), np.exp(x - x.max(-1, keepdims=True)).sum(0)), (2000, 10)))
     kernel, = lowered(graph, "astitch", "cpu", CPU).kernels
-    large = [[is_short(s) for s in call if s.work >= LITTLE] for call in calls(kernel)]
+    large = [[is_short(s) for s in call if work_of(s) >= LITTLE] for call in calls(kernel)]
     assert large == [[True], [False]]
     assert not any(loops(s, "unrolled") for s in kernel.segments if is_short(s)) and loops(kernel, "unrolled")
 
@@ -517,13 +518,13 @@ def test_a_loop_is_cut_where_arrays_are_joined(golden):
     assert "for c1 in 0..20:" in str(source.kernel) and "for c1 in 20..32:" in str(source.kernel)
     golden("joined_in_pieces", source.text)
     uncut = emitted(traced(lambda x, y: np.concatenate([x, y], axis=0) * np.float32(2), (4, 20), (3, 20)), "cpu")
-    assert [len(p.innermost) for p in phases(uncut.kernel)] == [1], "rows are joined, not columns"
+    assert [len(parts(p).innermost) for p in phases(uncut.kernel)] == [1], "rows are joined, not columns"
 
 
 def test_more_pieces_than_a_few_stay_one_loop():
-    parts = [(4, 3)] * 6
-    source = emitted(traced(lambda *xs: np.concatenate(xs, axis=-1) * np.float32(2), *parts), "cpu")
-    assert "range(18)" in source.text and [len(p.innermost) for p in phases(source.kernel)] == [1]
+    shapes = [(4, 3)] * 6
+    source = emitted(traced(lambda *xs: np.concatenate(xs, axis=-1) * np.float32(2), *shapes), "cpu")
+    assert "range(18)" in source.text and [len(parts(p).innermost) for p in phases(source.kernel)] == [1]
 
 
 @pytest.mark.parametrize("n", [1, 3, 16, 33])

@@ -16,6 +16,7 @@ from minisitch import cuda_emit
 from minisitch.errors import KernelBug, PlanError
 from minisitch.fuse import Stitching, fuse
 from minisitch.kernel.ir import Load, Loop, Phase
+from minisitch.kernel.nests import parts
 from minisitch.passes.registry import default_kernel
 from minisitch.passes.share_row_values import reuse
 from minisitch.simplify import simplify
@@ -132,7 +133,7 @@ def test_warps_that_meet_are_counted_as_they_are_printed_row30():
     """Of 32 warps each stores a result, and each thread fetches one of them: five shuffles in the warp, five more over the warps."""
     kernel = template((64, 1024), 1024, 1024, kept=())
     counts = instructions(kernel, kernel.segments[0])
-    reduces = sum(len(phase.folds) for phase in kernel.segments[0].phases)
+    reduces = sum(len(parts(phase).folds) for phase in kernel.segments[0].phases)
     assert counts["shuffle"] == reduces * (5 + 5) and counts["shared"] == 2 * reduces and counts["barrier"] == kernel.block_barriers
     text = cuda_emit.emit(kernel).text
     assert text.count("for offset in (16, 8, 4, 2, 1):") == 2 * reduces and text.count("syncthreads") == kernel.block_barriers
@@ -331,7 +332,7 @@ def statement_counts(graph, device=TOY, passes="default"):
     inputs = random_inputs(graph, np.random.default_rng(0))
     results, _ = stepped(source, inputs)
     assert all(v.ok for v in judge(graph, inputs, results))
-    return sum(len(p.before) for s in kernel.segments for p in s.phases), len(source.text.splitlines()), source.text
+    return sum(len(parts(p).before) for s in kernel.segments for p in s.phases), len(source.text.splitlines()), source.text
 
 
 def test_what_is_once_a_row_is_computed_once_row35():
@@ -349,8 +350,8 @@ def test_what_a_loop_computes_is_not_reused_row35():
     assert cuda_emit.emit(one_kernel(graph, TOY, barriers=False, kept=())).text.count("math.exp") == 2
     load = Load("v1", "p1", variable("row", 4), (), False, "float32", 1)
     phases = [Phase(4, 1, False, (replace(load, target=name), Loop("col", 0, 4, ()))) for name in ("v1", "v2")]
-    assert [len(p.before) for p in reuse(phases, ())] == [1, 1], "a buffer that may be written in between is read again"
-    assert [len(p.before) for p in reuse(phases, ("p1",))] == [1, 0]
+    assert [len(parts(p).before) for p in reuse(phases, ())] == [1, 1], "a buffer that may be written in between is read again"
+    assert [len(parts(p).before) for p in reuse(phases, ("p1",))] == [1, 0]
 
 
 # ---------------------------------------------------------------- whole plans

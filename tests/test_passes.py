@@ -14,6 +14,7 @@ import minisitch as ms
 from minisitch import cpu_emit, cuda_emit
 from minisitch.errors import KernelError, MinisitchError, PassError
 from minisitch.kernel import ir
+from minisitch.kernel.nests import parts
 from minisitch.lower import STAGES, lower_program, program_of
 from minisitch.passes.registry import (
     DEFAULTS,
@@ -41,7 +42,7 @@ def heads(x):
 
 
 def statements_once(kernel):
-    return sum(len(p.before) for p in phases(kernel))
+    return sum(len(parts(p).before) for p in phases(kernel))
 
 
 def stores_of_sums(kernel):
@@ -51,7 +52,7 @@ def stores_of_sums(kernel):
 
 def lines_apart(kernel):
     """Columns of one row that are read before the next row is, where neighbours of a column lie in neighbouring rows."""
-    return max(inner.loops[-1].last for p in phases(kernel) for inner in p.innermost)
+    return max(inner.loops[-1].last for p in phases(kernel) for inner in parts(p).innermost)
 
 
 def divisions(kernel):
@@ -71,7 +72,7 @@ def accesses_a_thread(kernel):
 def indexed(kernel):
     """Accesses of whole arrays, whose index LLVM cannot prove non-negative."""
     arrays = {b.name for b in kernel.parameters}
-    return sum(getattr(stmt, "buffer", "") in arrays for p in phases(kernel) for stmt in p.body)
+    return sum(getattr(stmt, "buffer", "") in arrays for p in phases(kernel) for stmt in parts(p).body)
 
 
 def compensated(kernel):

@@ -13,6 +13,7 @@ import minisitch as ms
 from minisitch.errors import KernelError
 from minisitch.graph import Graph
 from minisitch.kernel.ir import Choose, Compute, Store, VectorMove, walk
+from minisitch.kernel.nests import parts
 from minisitch.kernel.verify import verify_kernel
 from minisitch.runtime.assemble import assemble
 from minisitch.simplify import simplify
@@ -66,7 +67,7 @@ def test_nothing_is_chosen_unless_the_kernel_reads_it():
 def evaluations(kernel, op):
     """How often an operation is evaluated, all tasks together."""
     return sum(segment.rows * phase.cols * phase.serial for segment in kernel.segments for phase in segment.phases
-               for s in phase.body if isinstance(s, Compute) and s.op == op)
+               for s in parts(phase).body if isinstance(s, Compute) and s.op == op)
 
 
 def test_the_evaluations_are_those_of_the_operands():
@@ -117,9 +118,9 @@ def around(x):
 def test_of_many_operands_a_reader_does_not_choose(operands, pieces):
     """What is returned and read in the same kernel: of more than eight operands, the reader waits and reads memory."""
     def both(x):
-        parts = [np.tanh(x * np.float32(k)) for k in range(operands // 2)]
+        pieces = [np.tanh(x * np.float32(k)) for k in range(operands // 2)]
         rest = [np.exp(x * np.float32(k)) for k in range(operands - operands // 2)]
-        whole = np.concatenate([np.stack(parts, 1), np.stack(rest, 1)], axis=1)
+        whole = np.concatenate([np.stack(pieces, 1), np.stack(rest, 1)], axis=1)
         return whole, -whole
     kernel = one_kernel(traced(both, (16, 8)))
     assert (kernel.grid_barriers, not found(kernel, Choose)) == ((1, True) if pieces else (0, False))
@@ -197,9 +198,9 @@ def concatenations(draw) -> Graph:
             if kind == "repeated":
                 return np.repeat(x, 2, axis=axis)
             return np.maximum(x, np.max(arrays[0])) if kind == "shared" and arrays[0].size else x
-        parts = [operand(*c) for c in chosen]
-        whole = np.stack([parts[0], parts[0]], axis) if stacked else np.concatenate(parts, axis=axis)
-        more = {"nothing": [], "operand": parts[:1], "reader": [np.maximum(whole, whole.dtype.type(1))], "twice": [whole]}
+        pieces = [operand(*c) for c in chosen]
+        whole = np.stack([pieces[0], pieces[0]], axis) if stacked else np.concatenate(pieces, axis=axis)
+        more = {"nothing": [], "operand": pieces[:1], "reader": [np.maximum(whole, whole.dtype.type(1))], "twice": [whole]}
         more["columns"] = [np.max(whole * whole, axis=0)] if whole.shape[0] else []
         return [whole, *more[beside]]
 
@@ -218,7 +219,7 @@ def test_random_concatenations_by_thread(graph, seed, device):
         assert moved.bytes_written == told.written and moved.bytes_read <= told.read, source.kernel
         if not found(source.kernel, Choose):  # a guarded load may touch fewer cells than its loop could
             assert moved.bytes_read == told.read, source.kernel
-        if all(s.chunks == 1 and not p.folds for s in source.kernel.segments for p in s.phases):
+        if all(s.chunks == 1 and not parts(p).folds for s in source.kernel.segments for p in s.phases):
             assert all((n == 1).all() for n in times_written(source.kernel).values()), source.kernel
 
 

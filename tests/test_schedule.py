@@ -29,6 +29,7 @@ from minisitch.errors import KernelError
 from minisitch.fuse import Stitching, fuse
 from minisitch.kernel import ir, nests
 from minisitch.kernel.ir import Compute, Load, Store
+from minisitch.kernel.nests import parts
 from minisitch.kernel.verify import verify_kernel
 from minisitch.lower import lower_program, program_of
 from minisitch.passes.registry import default_kernel
@@ -271,7 +272,7 @@ def accesses(kernel):
         for p, phase in enumerate(segment.phases):
             for access in nests.accesses(segment, phase.nest):
                 (writes if access.stores else reads).setdefault(access.buffer, []).append((s, p))
-            for fold in phase.folds:
+            for fold in parts(phase).folds:
                 if fold.along == "carry":
                     writes.setdefault(fold.buffer, []).append((s, 0))
                     reads.setdefault(fold.buffer, []).append((s, len(segment.phases) - 1))
@@ -287,7 +288,7 @@ def meets_between(kernel, last_read, first_write, scope):
         return False
     segment = kernel.segments[s]
     wide = segment.thread_map.threads_per_row > 32
-    return any(phase.barrier == "block" or (wide and any(f.along == "row" for f in phase.folds)) for phase in segment.phases[p:q])
+    return any(phase.barrier == "block" or (wide and any(f.along == "row" for f in parts(phase).folds)) for phase in segment.phases[p:q])
 
 
 def in_place(kernel, place, before, after):
@@ -507,7 +508,7 @@ def test_who_has_no_turn_reads_nothing(name, device):
         results, _ = stepped(cuda_emit.emit(kernel), inputs)
         assert all(v.ok for v in judge(graph, inputs, results))
     for phase in kernel.segments[0].phases:
-        assert phase.cols or not phase.before
+        assert phase.cols or not parts(phase).before
 
 
 def test_equal_kernels_have_equal_names_and_different_ones_different():

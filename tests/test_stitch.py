@@ -10,6 +10,7 @@ from stitch_help import BASIC, CPU, TOY, V100, bodies, figure_7, one_kernel, pro
 
 from minisitch import cuda_emit
 from minisitch.fuse import Stitching, fuse
+from minisitch.kernel.nests import parts
 from minisitch.passes.registry import default_kernel
 from minisitch.simplify import simplify
 from minisitch.stitch.dominants import candidates, groups_of
@@ -143,7 +144,7 @@ def statements_of(graph):
     """How many statements of each kind one kernel has; its results are judged."""
     kernel = one_kernel(graph)
     stepped_kernel(kernel, inputs_of(graph))
-    return Counter(type(s).__name__ for segment in kernel.segments for p in segment.phases for s in (*p.before, *p.body))
+    return Counter(type(s).__name__ for segment in kernel.segments for p in segment.phases for s in (*parts(p).before, *parts(p).body))
 
 
 @pytest.mark.paper(35)

@@ -13,6 +13,7 @@ from stitch_help import CPU, TOY, V100, lowered, one_kernel, program, runner, st
 from minisitch import cuda_emit
 from minisitch.errors import KernelBug, KernelError
 from minisitch.kernel.ir import VectorMove
+from minisitch.kernel.nests import parts
 from minisitch.kernel.verify import verify_kernel
 from minisitch.passes.vectorize import deal
 from minisitch.runtime.cuda.compile import plain
@@ -78,7 +79,7 @@ def test_arrays_of_several_dtypes_have_one_width():
 def test_a_single_row_has_a_scalar_rest(golden):
     kernel, traffic = stepped_right(traced(np.tanh, (1003,)))
     (phase,) = phases(kernel)
-    assert (phase.width, len(phase.innermost), len(phase.innermost[1].body)) == (4, 2, 3)
+    assert (phase.width, len(parts(phase).innermost), len(parts(phase).innermost[1].body)) == (4, 2, 3)
     assert traffic.loads == traffic.stores == 1000 // 4 + 3
     golden("wide_rest_cuda", cuda_emit.emit(kernel).text)
 

@@ -27,8 +27,8 @@ BUDGETS = {
     "package, code lines": 23_250,  # without course/ and the explorer, which have bounds of their own
     "course, code lines": 2_030,
     "explorer, code lines": 625,
-    "road, code lines": 3_425,
-    "afternoon path, code lines": 2_179,
+    "road, code lines": 3_383,
+    "afternoon path, code lines": 2_137,
     "road, tokens a code line": 11.53,
     "package, lines over 100 columns, percent": 6.46,
 }

@@ -30,7 +30,7 @@ from ..errors import DeviceError
 from ..errors.progress import now
 from ..fuse import make_plan
 from ..graph import Graph, TensorType
-from ..kernel.ir import HEAVY
+from ..kernel.nests import HEAVY
 from ..lower import program_of
 from ..ops import OPS, kind_of
 from ..runtime import assemble, compile_graph, lower_program, store
@@ -238,7 +238,7 @@ def product_us() -> float:
 
 
 def break_even() -> int:
-    """The least work (``Segment.work``) for which two awake threads beat one; -1 if none."""
+    """The least work (``nests.work_of``) for which two awake threads beat one; -1 if none."""
     each = 1024 * (2 + HEAVY)  # a row's loads, stores and exponentials
     for rows in (1 << power for power in range(4, (MOST_WORK // each).bit_length())):
         x = np.ones((rows, 1024), np.float32)

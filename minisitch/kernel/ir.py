@@ -53,10 +53,9 @@ name:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import dropwhile, takewhile
 from typing import TypeVar
 
 from ..device import Device
@@ -68,7 +67,6 @@ from ..stitch.mapping import ThreadMap
 from ..stitch.plan import StitchPlan
 
 FIRST = "first"  # the variable of a loop whose turns take several columns: the first of them
-HEAVY = 8  # light operations that take a core as long as a heavy one (measured: exp and a division)
 
 
 @dataclass(frozen=True)
@@ -342,67 +340,18 @@ def extents(nest: Nest) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Innermost:
-    """A loop with no other inside: itself, the ``loops`` around it, and its scalar statements."""
-
-    loops: tuple[Loop, ...]
-    body: tuple[Scalar, ...]
-
-
-@dataclass(frozen=True)
 class Phase:
     """One loop of the plan over the columns of a task, with what is before and after it.
 
     It ends with a barrier only if the next loop reads what other threads made. The nest covers
     ``cols`` columns and, for each, ``serial`` reduced rows. ``chunked``: the tasks of a row share
-    its columns. ``before``, ``body`` and ``after`` sort its statements: those once a row, those of
-    the innermost loops, those after a reduction.
+    its columns. ``nests.parts`` sorts its statements.
     """
 
     cols: int
     serial: int
     chunked: bool
     nest: Nest
-
-    @cached_property
-    def innermost(self) -> tuple[Innermost, ...]:
-        """Its innermost loops in order: several if a loop is in pieces.
-
-        Loops that only begin or end a reduction are left out.
-        """
-        found = []
-        for stmt, around in walk(self.nest):
-            if isinstance(stmt, Loop) and not any(isinstance(s, Loop) for s, _ in walk(stmt.body)):
-                inside = [s for s, _ in walk(stmt.body)]
-                first = takewhile(lambda s: not isinstance(s, Combine), inside)
-                body = tuple(s for s in first if isinstance(s, Scalar))
-                if body or not inside or any(isinstance(s, Accumulate) for s in inside):
-                    found.append(Innermost((*around, stmt), body))
-        return tuple(found)
-
-    @cached_property
-    def body(self) -> tuple[Scalar, ...]:
-        """What it does for each column and reduced row: in the longest piece of its loop."""
-        return max((i.body for i in self.innermost), key=len, default=())
-
-    @cached_property
-    def after(self) -> tuple[Scalar, ...]:
-        """What follows a reduction's end."""
-        ended = dropwhile(lambda s: not isinstance(s, Combine), (s for s, _ in walk(self.nest)))
-        return tuple(s for s in ended if isinstance(s, Scalar))
-
-    @cached_property
-    def before(self) -> tuple[Scalar, ...]:
-        """What it does once a row, before its columns."""
-        elsewhere = {id(s) for s in (*self.after, *(s for i in self.innermost for s in i.body))}
-        return tuple(s for s, _ in walk(self.nest) if isinstance(s, Scalar) and id(s) not in elsewhere)
-
-    @cached_property
-    def folds(self) -> tuple[Fold, ...]:
-        """Its reductions, each once. If parts have totals: only the fold that adds these up."""
-        found = {s.fold.result: s.fold for s in each(self.nest, Accumulate)}
-        parts = {f.value for f in found.values()}
-        return tuple(f for f in found.values() if f.result not in parts)
 
     @property
     def barrier(self) -> str:
@@ -479,21 +428,6 @@ class Segment:
     def columns(self) -> int:
         """Columns that the chunks of a row, or the tiles of a column space, share."""
         return max((p.cols for p in self.phases if p.chunked), default=0)
-
-    @property
-    def work(self) -> int:
-        """Scalar operations of all tasks together. A heavy one counts as ``HEAVY``.
-
-        Several cores share a segment that has at least ``Device.serial_below`` of them.
-        """
-        def weight(body: Sequence[Scalar]) -> int:
-            return len(body) + (HEAVY - 1) * sum(isinstance(s, Compute) and s.heavy for s in body)
-
-        total = 0
-        for phase in self.phases:
-            each_turn = weight(phase.body) + len(phase.folds)
-            total += phase.cols * phase.serial * each_turn + weight(phase.before)
-        return self.rows * total
 
 
 @dataclass(frozen=True)

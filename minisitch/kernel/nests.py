@@ -1,18 +1,22 @@
-"""Nests as passes and models ask of them: their statements rewritten, accesses, and counts.
+"""What passes and models ask of a nest: its statements rewritten, or sorted, its accesses and counts.
 
-In:  a nest of ``kernel.ir``. Out: another nest, or its accesses.
+In:  a nest of ``kernel.ir``. Out: another nest, its statements, or its accesses.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import dropwhile, takewhile
 from typing import Any
 
 from ..errors import KernelError
 from ..stitch.index import Guard, Index
 from . import ir
+
+HEAVY = 8  # light operations that take a core as long as a heavy one (measured: exp and a division)
 
 
 def rewritten(nest: ir.Nest, change: Callable[[ir.Stmt], ir.Nest]) -> ir.Nest:
@@ -96,12 +100,97 @@ def accesses(segment: ir.Segment, nest: ir.Nest) -> Iterator[Access]:
             yield Access(*ir.place_of(segment, stmt), ir.is_store(stmt), getattr(stmt, "guard", ()), after)
 
 
+# ---------------------------------------------------------------- statements sorted
+@dataclass(frozen=True)
+class Innermost:
+    """A loop with no other inside: itself, the ``loops`` around it, and its scalar statements."""
+
+    loops: tuple[ir.Loop, ...]
+    body: tuple[ir.Scalar, ...]
+
+
+class PhaseParts:
+    """The statements of a phase, sorted.
+
+    ``before`` are those once a row, ``body`` those of the innermost loops, ``after`` those after a
+    reduction.
+    """
+
+    def __init__(self, phase: ir.Phase) -> None:
+        self.nest = phase.nest
+
+    @cached_property
+    def innermost(self) -> tuple[Innermost, ...]:
+        """The innermost loops in order: several if a loop is in pieces.
+
+        Loops that only begin or end a reduction are left out.
+        """
+        found = []
+        for stmt, around in ir.walk(self.nest):
+            if isinstance(stmt, ir.Loop) and not any(isinstance(s, ir.Loop) for s, _ in ir.walk(stmt.body)):
+                inside = [s for s, _ in ir.walk(stmt.body)]
+                first = takewhile(lambda s: not isinstance(s, ir.Combine), inside)
+                body = tuple(s for s in first if isinstance(s, ir.Scalar))
+                if body or not inside or any(isinstance(s, ir.Accumulate) for s in inside):
+                    found.append(Innermost((*around, stmt), body))
+        return tuple(found)
+
+    @cached_property
+    def body(self) -> tuple[ir.Scalar, ...]:
+        """What it does for each column and reduced row: in the longest piece of its loop."""
+        return max((i.body for i in self.innermost), key=len, default=())
+
+    @cached_property
+    def after(self) -> tuple[ir.Scalar, ...]:
+        """What follows a reduction's end."""
+        statements = (s for s, _ in ir.walk(self.nest))
+        ended = dropwhile(lambda s: not isinstance(s, ir.Combine), statements)
+        return tuple(s for s in ended if isinstance(s, ir.Scalar))
+
+    @cached_property
+    def before(self) -> tuple[ir.Scalar, ...]:
+        """What it does once a row, before its columns."""
+        elsewhere = {id(s) for s in (*self.after, *(s for i in self.innermost for s in i.body))}
+        statements = (s for s, _ in ir.walk(self.nest))
+        return tuple(s for s in statements if isinstance(s, ir.Scalar) and id(s) not in elsewhere)
+
+    @cached_property
+    def folds(self) -> tuple[ir.Fold, ...]:
+        """Its reductions, each once. If parts have totals: only the fold that adds these up."""
+        found = {s.fold.result: s.fold for s in ir.each(self.nest, ir.Accumulate)}
+        totals = {f.value for f in found.values()}
+        return tuple(f for f in found.values() if f.result not in totals)
+
+
+def parts(phase: ir.Phase) -> PhaseParts:
+    """The sorted statements of a phase. The phase keeps them for the next call."""
+    found: PhaseParts = vars(phase).setdefault("_parts", PhaseParts(phase))
+    return found
+
+
+# ---------------------------------------------------------------- counts
+def work_of(segment: ir.Segment) -> int:
+    """Scalar operations of all tasks together. A heavy one counts as ``HEAVY``.
+
+    Several cores share a segment that has at least ``Device.serial_below`` of them.
+    """
+    def weight(body: Sequence[ir.Scalar]) -> int:
+        return len(body) + (HEAVY - 1) * sum(isinstance(s, ir.Compute) and s.heavy for s in body)
+
+    total = 0
+    for phase in segment.phases:
+        each_turn = weight(parts(phase).body) + len(parts(phase).folds)
+        total += phase.cols * phase.serial * each_turn + weight(parts(phase).before)
+    return segment.rows * total
+
+
 def statements_of(kernel: ir.Kernel) -> int:
     """Scalar statements and moves that are compiled. An unrolled loop's count once a turn."""
     phases = [phase for segment in kernel.segments for phase in segment.phases]
     found = 0
     for phase in phases:
-        found += len(phase.before) + len(phase.folds) + sum(1 for _ in ir.each(phase.nest, ir.VectorMove))
-        for inner in phase.innermost:
+        moves = sum(1 for _ in ir.each(phase.nest, ir.VectorMove))
+        found += len(parts(phase).before) + len(parts(phase).folds) + moves
+        for inner in parts(phase).innermost:
             found += math.prod(loop.last for loop in inner.loops if loop.kind == "unrolled") * len(inner.body)
     return found

@@ -34,8 +34,8 @@ class Launch:
 
     name: str
     tasks: int
-    work: int
     buffers: tuple[str, ...]
+    work: int = 0  # of all tasks, on a CPU (``nests.work_of``)
     short: bool = False  # it has loops so short that LLVM would unroll them before it vectorises
 
 

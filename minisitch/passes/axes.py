@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..kernel import ir
-from ..kernel.nests import accesses, rewritten, with_folds, with_indices
+from ..kernel.nests import accesses, parts, rewritten, with_folds, with_indices
 from ..stitch.index import ZERO, Digit, Index, Quotient, Remainder, Within, variable
 
 Axis = tuple[str, int, int]  # name, stride, size; a flat loop's axes are listed minor first
@@ -33,7 +33,7 @@ def is_flat(phase: ir.Phase) -> bool:
 
 def takes_column_whole(phase: ir.Phase) -> bool:
     """Whether the indices of a flat phase use the whole column, and never a digit of it."""
-    digits = (d for s in phase.body for index in ir.indices(s) for d in digits_of(index, "col"))
+    digits = (d for s in parts(phase).body for index in ir.indices(s) for d in digits_of(index, "col"))
     return all((d.stride, d.size) == (1, phase.cols) for d in digits)
 
 
@@ -53,7 +53,7 @@ def digit_strides(phase: ir.Phase, var: str, total: int) -> tuple[int, ...]:
     """
     total = max(1, total)
     found = {1, total}
-    for stmt in (*phase.body, *phase.after):
+    for stmt in (*parts(phase).body, *parts(phase).after):
         for index in ir.indices(stmt):
             for digit in digits_of(index, var):
                 found |= {digit.stride, digit.stride * digit.size}

@@ -20,7 +20,7 @@ from dataclasses import replace
 from itertools import chain, count
 
 from ..kernel import ir
-from ..kernel.nests import accesses, rewritten, with_accesses
+from ..kernel.nests import accesses, parts, rewritten, with_accesses
 from ..ops import compute_dtype
 from ..stitch.index import Index, variable
 from .axes import over_rows
@@ -81,11 +81,11 @@ def _made(phase: ir.Phase) -> Iterator[tuple[str, int, str]]:
 
     The dtype is "" for a position, which is no value.
     """
-    alone = phase.body if phase.cols * phase.serial == 1 else ()
-    for stmt in (*phase.before, *alone):
+    alone = parts(phase).body if phase.cols * phase.serial == 1 else ()
+    for stmt in (*parts(phase).before, *alone):
         if not isinstance(stmt, ir.Store):
             yield stmt.target, stmt.node, "" if isinstance(stmt, ir.Clamp) else compute_dtype(stmt.dtype)
-    for fold in phase.folds:
+    for fold in parts(phase).folds:
         if fold.along == "row" and not fold.buffer:
             yield fold.result, fold.node, compute_dtype(fold.dtype)
 
@@ -115,7 +115,8 @@ def _over_rows(phase: ir.Phase, rows: int, places: Mapping[str, ir.Load]) -> ir.
     It first fetches what it reads of earlier phases, and puts away what it makes for later ones.
     """
     own = {name for name, _, _ in _made(phase)}
-    once = {id(s) for s in (*phase.before, *(phase.body if phase.cols * phase.serial == 1 else ()))}
+    alone = parts(phase).body if phase.cols * phase.serial == 1 else ()
+    once = {id(s) for s in (*parts(phase).before, *alone)}
 
     def put_away(stmt: ir.Stmt) -> ir.Nest:
         names = [f.result for f in stmt.folds if f.along == "row"] if isinstance(stmt, ir.Combine) else []

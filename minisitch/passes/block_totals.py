@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..kernel.ir import Fold, Kernel, Phase, Segment
-from ..kernel.nests import with_folds, with_phases
+from ..kernel.nests import parts, with_folds, with_phases
 from ..kernel.statements import LONG_SUM_OF_A_CORE
 from ..ops import kind_of
 from . import axes
@@ -69,4 +69,4 @@ def _block(phase: Phase, columns: Sequence[axes.Axis]) -> int:
 
 
 def _rounds(phase: Phase) -> bool:
-    return any(f.along == "row" and f.op in ("sum", "prod") and kind_of(f.dtype) == "float" for f in phase.folds)
+    return any(f.along == "row" and f.op in ("sum", "prod") and kind_of(f.dtype) == "float" for f in parts(phase).folds)

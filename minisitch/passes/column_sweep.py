@@ -17,7 +17,7 @@ import math
 from dataclasses import replace
 
 from ..kernel.ir import Compute, Kernel, Load, Loop, Nest, Phase, Segment, Stmt, indices
-from ..kernel.nests import rewritten
+from ..kernel.nests import parts, rewritten
 from . import axes
 from .nest_loops import in_rows, with_rows
 from .registry import kernel_pass
@@ -71,11 +71,11 @@ def _sweep(segment: Segment, phase: Phase) -> int:
     """
     if not axes.is_flat(phase) or phase.serial == 1 or len(axes.column_axes(segment, phase)) > 1:
         return 1
-    light = all(isinstance(s, Load | Compute) and not (s.guard if isinstance(s, Load) else s.heavy) for s in phase.body)
-    sums = all(f.along == "column" for f in phase.folds)
+    light = all(isinstance(s, Load | Compute) and not (s.guard if isinstance(s, Load) else s.heavy) for s in parts(phase).body)
+    sums = all(f.along == "column" for f in parts(phase).folds)
     if not light or not sums or not axes.takes_column_whole(phase) or phase.cols < SWEEP or phase.serial < FEW:
         return 1
-    most = min(SWEEP, MOST_UNROLLED // (len(phase.body) + len(phase.folds)))
-    digits = (d for s in phase.body for index in indices(s) for d in axes.digits_of(index, "ser"))
+    most = min(SWEEP, MOST_UNROLLED // (len(parts(phase).body) + len(parts(phase).folds)))
+    digits = (d for s in parts(phase).body for index in indices(s) for d in axes.digits_of(index, "ser"))
     edges = {phase.serial, *(edge for d in digits for edge in (d.stride, d.stride * d.size))} - {1}
     return next((n for n in range(most, 1, -1) if all(edge % n == 0 for edge in edges)), 1)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ..kernel.ir import Choose, FromIndex, Kernel, Load, Loop, Nest, Phase, Stmt, Store
-from ..kernel.nests import rewritten, with_phases
+from ..kernel.nests import parts, rewritten, with_phases
 from ..stitch.index import ZERO, Within, variable
 from .registry import kernel_pass
 
@@ -30,11 +30,11 @@ def cut_loops(kernel: Kernel) -> Kernel:
 
 def _cut(phase: Phase) -> Phase:
     """Cut the innermost loop, if it runs over columns and has the same bounds in every task."""
-    loops = [i.loops[-1] for i in phase.innermost]
+    loops = [i.loops[-1] for i in parts(phase).innermost]
     loop = loops[0] if len(loops) == 1 else None
     if not loop or loop.part or loop.within or loop.kind != "serial" or not loop.var.startswith("c"):
         return phase
-    cuts = sorted({edge for s in phase.body for c in getattr(s, "guard", ()) for edge in _span(c, loop) or ()
+    cuts = sorted({edge for s in parts(phase).body for c in getattr(s, "guard", ()) for edge in _span(c, loop) or ()
                    if 0 < edge < loop.last})
     if not 0 < len(cuts) <= MOST_CUTS:
         return phase

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..kernel.ir import Buffer, Fold, Kernel, Load, Phase, Segment
-from ..kernel.nests import with_folds, with_phases
+from ..kernel.nests import parts, with_folds, with_phases
 from ..kernel.statements import LONG_SUM_OF_A_CORE
 from ..ops import compute_dtype
 from ..stitch.index import Digit
@@ -49,14 +49,14 @@ def _nested(kernel: Kernel, segment: Segment, phase: Phase) -> Phase:
         strides = (1, phase.serial) if tiles else axes.digit_strides(phase, "ser", phase.serial)
         serial = axes.axes_of("ser", phase.serial, strides)
     inside = 0
-    if phase.serial != 1 or any(f.along == "column" for f in phase.folds):
+    if phase.serial != 1 or any(f.along == "column" for f in parts(phase).folds):
         inside = len(columns) if tiles else 0 if _folds_together(phase) else 1
     return axes.nest(segment, in_rows(kernel, phase, phase.serial, inside), columns, serial, inside=inside)
 
 
 def _folds_together(phase: Phase) -> bool:
     """True if all that moves with the serial axis is read along it."""
-    moving = [s.index for s in phase.body if isinstance(s, Load) and "ser" in s.index.variables]
+    moving = [s.index for s in parts(phase).body if isinstance(s, Load) and "ser" in s.index.variables]
     return all(any(c == 1 and isinstance(a, Digit) and (a.var, a.stride) == ("ser", 1) for c, a in i.terms) for i in moving)
 
 
@@ -67,7 +67,7 @@ def in_rows(kernel: Kernel, phase: Phase, additions: int, inside: int) -> Phase:
     ``inside`` of its column axes run inside the reduced rows. If that is 0, sums stay in registers.
     ``additions`` is the number of additions to each cell of the row.
     """
-    partial = {s.target for s in phase.body if isinstance(s, Load) and kernel.by_name[s.buffer].role == "partial"}
+    partial = {s.target for s in parts(phase).body if isinstance(s, Load) and kernel.by_name[s.buffer].role == "partial"}
 
     def placed(f: Fold) -> Fold:
         if f.along != "column" or not inside:  # a register, as in the plain kernel
@@ -87,7 +87,7 @@ def with_rows(kernel: Kernel) -> Kernel:
 
 
 def _rows(phase: Phase) -> Iterator[Buffer]:
-    for f in phase.folds:
+    for f in parts(phase).folds:
         if f.along == "column" and f.buffer:
             width = f.cell.bounds[1] + 1
             for name, why in ((f.buffer, "one sum a column"), (f.lost, "what rounding took from it")):

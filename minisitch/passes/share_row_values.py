@@ -20,7 +20,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..kernel import ir
-from ..kernel.nests import rewritten, with_operands
+from ..kernel.nests import parts, rewritten, with_operands
 from .registry import kernel_pass
 
 
@@ -35,7 +35,7 @@ def share_row_values(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def _computed_once(segments: Sequence[ir.Segment]) -> int:
-    return sum(len(p.before) for s in segments for p in s.phases)
+    return sum(len(parts(p).before) for s in segments for p in s.phases)
 
 
 def reuse(phases: Sequence[ir.Phase], inputs: Collection[str]) -> list[ir.Phase]:
@@ -66,7 +66,7 @@ def reuse(phases: Sequence[ir.Phase], inputs: Collection[str]) -> list[ir.Phase]
 
     found = []
     for phase in phases:
-        before = {id(s) for s in phase.before}
+        before = {id(s) for s in parts(phase).before}
         found.append(replace(phase, nest=rewritten(phase.nest, reused)))
     return found
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ..device import LINE
 from ..kernel.ir import Kernel, Load, Loop, Nest, Phase, Segment, Stmt
-from ..kernel.nests import rewritten
+from ..kernel.nests import parts, rewritten
 from ..stitch.index import Digit
 from .axes import is_flat, nest, over_rows, takes_column_whole
 from .registry import kernel_pass
@@ -44,18 +44,18 @@ def _tiled(segment: Segment) -> Segment:
         """The rows of a tile stand inside its loop over blocks of columns."""
         if not isinstance(stmt, Loop) or stmt.var != "c0":
             return (stmt,)
-        return (replace(stmt, body=over_rows(TILE_ROWS, (*nested.before, *stmt.body))),)
+        return (replace(stmt, body=over_rows(TILE_ROWS, (*parts(nested).before, *stmt.body))),)
 
-    inside = tuple(s for s in nested.nest if s not in nested.before)
+    inside = tuple(s for s in nested.nest if s not in parts(nested).before)
     return replace(segment, phases=(replace(nested, nest=rewritten(inside, tiled)),), step=TILE_ROWS)
 
 
 def _across(phase: Phase) -> bool:
     """True if a load moves by one element from row to row, and by a line or more along a row."""
-    if phase.folds or phase.serial != 1 or phase.cols <= LINE_COLUMNS:
+    if parts(phase).folds or phase.serial != 1 or phase.cols <= LINE_COLUMNS:
         return False
     if not is_flat(phase) or not takes_column_whole(phase):
         return False
-    loads = (s.index for s in phase.body if isinstance(s, Load))
+    loads = (s.index for s in parts(phase).body if isinstance(s, Load))
     steps = ({(a.var, a.stride): c for c, a in i.terms if isinstance(a, Digit)} for i in loads)
     return any(at.get(("row", 1)) == 1 and at.get(("col", 1), 0) >= LINE_COLUMNS for at in steps)

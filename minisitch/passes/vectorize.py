@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from ..device import Device
 from ..fuse import Composition, Decision, Stitching, count
 from ..kernel import ir
-from ..kernel.nests import rewritten
+from ..kernel.nests import parts, rewritten
 from ..ops import itemsize
 from ..stitch.compose import Merging
 from ..stitch.index import ZERO, Index, grouped, variable
@@ -158,7 +158,8 @@ class _Widening:
         return replace(self.kernel, segments=segments, buffers=buffers, locations=tuple(locations), decisions=tuple(self.decisions))
 
     def _segment(self, s: ir.Segment) -> ir.Segment:
-        if s.kind != "row" or s.carries or not all(p.serial == 1 and all(f.along == "row" for f in p.folds) for p in s.phases):
+        along = {f.along for p in s.phases for f in parts(p).folds}
+        if s.kind != "row" or s.carries or along - {"row"} or any(p.serial != 1 for p in s.phases):
             return s
         alike: dict[tuple[int, bool], list[int]] = {}  # phases in which equal columns are one thread's
         for k, p in enumerate(s.phases):
@@ -194,7 +195,7 @@ class _Group:
         self.cols = segment.phases[members[0]].cols
         self.threads = segment.threads(work.kernel.block)
         self.columns = min(segment.chunk, self.cols) if self.split else self.cols  # a task's
-        self.inner = {k: _computed(segment.phases[k].body) for k in members}
+        self.inner = {k: _computed(parts(segment.phases[k]).body) for k in members}
         self.width = self._width()
         self.turns = -(-self.columns // (self.threads * self.width))
         self.kept: dict[tuple[str, Index], tuple[str, int]] = {}  # a kept row's registers, and the phase that fills them
@@ -205,7 +206,7 @@ class _Group:
     # ------------------------------------------------------------ how wide
     def _accesses(self, k: int) -> Iterable[ir.Load | ir.Store]:
         """The accesses in a loop's body whose place depends on the column."""
-        for stmt in self.segment.phases[k].body:
+        for stmt in parts(self.segment.phases[k]).body:
             if isinstance(stmt, ir.Load | ir.Store) and "col" in stmt.index.variables:
                 yield stmt
 
@@ -247,7 +248,7 @@ class _Group:
 
     def _refused(self, width: int) -> str:
         """The reason why a thread cannot take this many columns at once, or an empty text."""
-        longest = max(len(self.segment.phases[k].body) for k in self.members)
+        longest = max(len(parts(self.segment.phases[k]).body) for k in self.members)
         if 2 * self.columns <= self.threads * width:
             return f"{width} of {self.columns} columns at once would leave half of {self.threads} threads without any"
         if self.split and self.segment.chunk % width:
@@ -280,7 +281,7 @@ class _Group:
 
     def _positions(self, k: int, index: Index) -> frozenset[ir.Stmt]:
         """What the gathers' indices in an index mean in this loop."""
-        return frozenset(s for s in self.segment.phases[k].before if isinstance(s, ir.Clamp) and s.target in index.loaded)
+        return frozenset(s for s in parts(self.segment.phases[k]).before if isinstance(s, ir.Clamp) and s.target in index.loaded)
 
     def _keep(self) -> None:
         """Keep as many rows as there is room for, those of shared memory first."""
@@ -298,7 +299,7 @@ class _Group:
         """Keep the rows of some streams in one register array: they are never live together."""
         buffers, each = self.work.buffers, self.turns * self.width
         needed = -(-each * itemsize(buffers[streams[0].buffer].dtype) // 4)
-        longest = max(len(self.segment.phases[k].body) for x in streams for k in (x.first, *x.again))
+        longest = max(len(parts(self.segment.phases[k]).body) for x in streams for k in (x.first, *x.again))
         fits = self.room >= needed and each * longest <= LONGEST
         name = ""
         for x in streams:
@@ -324,7 +325,7 @@ class _Group:
         Its loop over columns becomes one over groups of columns.
         """
         phase = self.segment.phases[k]
-        keeps = any(isinstance(s, ir.Load | ir.Store) and (s.buffer, s.index) in self.kept for s in phase.body)
+        keeps = any(isinstance(s, ir.Load | ir.Store) and (s.buffer, s.index) in self.kept for s in parts(phase).body)
         turns = self.turns if keeps else 0
         if not turns and self.width == 1:
             return phase
@@ -352,8 +353,8 @@ class _Group:
         body: list[ir.Stmt] = []
         moves: dict[bool, list[ir.VectorMove]] = {False: [], True: []}
         each = variable("each", self.width)
-        stored = [s.buffer for s in phase.body if isinstance(s, ir.Store)]
-        for stmt in phase.body:
+        stored = [s.buffer for s in parts(phase).body if isinstance(s, ir.Store)]
+        for stmt in parts(phase).body:
             if not isinstance(stmt, ir.Load | ir.Store):
                 body.append(stmt)
                 continue
@@ -399,7 +400,7 @@ class _Group:
         Not if a load and a store of the same bytes in this loop have different indices.
         """
         owners = self.work.kernel.owners
-        return all(s.index == stmt.index for s in phase.body if isinstance(s, ir.Load | ir.Store)
+        return all(s.index == stmt.index for s in parts(phase).body if isinstance(s, ir.Load | ir.Store)
                    and isinstance(s, ir.Load) != isinstance(stmt, ir.Load) and owners[s.buffer] == owners[stmt.buffer])
 
 

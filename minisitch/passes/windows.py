@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import takewhile
 
 from ..kernel import ir
-from ..kernel.nests import rewritten
+from ..kernel.nests import Innermost, parts, rewritten
 from ..stitch.index import Digit, Guard, Index, Quotient, Remainder
 from .registry import kernel_pass
 
@@ -71,14 +71,15 @@ class _Windows:
     def __init__(self, phase: ir.Phase, names: dict[tuple[str, Index, Guard], str], sizes: dict[str, int]) -> None:
         self.phase, self.names, self.sizes = phase, names, sizes
         self.windows: dict[tuple[str, Index, Guard], ir.Window] = {}
-        self.loops = phase.innermost[0].loops if phase.innermost else ()
+        innermost = parts(phase).innermost
+        self.loops = innermost[0].loops if innermost else ()
         self.extent: dict[str, int] = {}
-        for loop in (loop for i in phase.innermost for loop in i.loops):
+        for loop in (loop for i in innermost for loop in i.loops):
             self.extent[loop.var] = max(loop.last, self.extent.get(loop.var, 0))
-        change = {id(s): self._window(s, i) for i in phase.innermost for s in i.body}
+        change = {id(s): self._window(s, i) for i in innermost for s in i.body}
         self.nest = rewritten(phase.nest, lambda stmt: (change.get(id(stmt), stmt),))
 
-    def _window(self, stmt: ir.Stmt, innermost: ir.Innermost) -> ir.Stmt:
+    def _window(self, stmt: ir.Stmt, innermost: Innermost) -> ir.Stmt:
         """An access through a window, if it can have one."""
         if not isinstance(stmt, ir.Load | ir.Store) or stmt.buffer not in self.sizes or (isinstance(stmt, ir.Load) and stmt.clamp):
             return stmt

@@ -31,7 +31,7 @@ from ..cpu_emit import calls
 from ..device import LINE, Device
 from ..graph import Graph, Node
 from ..kernel import ir
-from ..kernel.nests import accesses
+from ..kernel.nests import accesses, parts, work_of
 from ..ops import EXACT, compute_dtype, itemsize, kind_of
 from ..stitch.index import Atom, Digit, Index, Loaded, footprint
 from ..stitch.mapping import COLUMNS, MANY_REGISTERS
@@ -126,8 +126,8 @@ def operations(segment: ir.Segment) -> int:
     """Scalar operations of all tasks; a heavy one counts as ``HEAVY_OPERATIONS``."""
     total = 0
     for phase in segment.phases:
-        each = sum(_weight(s) for s in phase.body) + len(phase.folds)
-        total += segment.rows * (phase.cols * phase.serial * each + sum(_weight(s) for s in phase.before))
+        each = sum(_weight(s) for s in parts(phase).body) + len(parts(phase).folds)
+        total += segment.rows * (phase.cols * phase.serial * each + sum(_weight(s) for s in parts(phase).before))
     return total
 
 
@@ -197,7 +197,7 @@ def _in_flight(segment: ir.Segment) -> int:
     """Columns that a thread loads at once. It counts as that many threads of one column."""
     written_out = ("vector", "unrolled")
     return min(COLUMNS, max((math.prod(x.last for x in i.loops if x.kind in written_out)
-                             for p in segment.phases for i in p.innermost), default=1))
+                             for p in segment.phases for i in parts(p).innermost), default=1))
 
 
 # ---------------------------------------------------------------- a CPU
@@ -217,7 +217,7 @@ def _cpu_us(kernel: ir.Kernel, by_level: Sequence[tuple[list[ir.Segment], Bytes]
             price = _Loops(kernel, segment)
             dragged += _again(kernel, segment)
             cores = min(device.sms, segment.thread_map.blocks if segment.carries else segment.tasks)
-            cores = min(cores, int(2 * segment.work // device.serial_below)) if segment.work >= device.serial_below else 1
+            cores = min(cores, int(2 * work_of(segment) // device.serial_below)) if work_of(segment) >= device.serial_below else 1
             loops, dragged, parallel = loops + price.ns / cores, dragged + price.dragged, parallel or cores > 1
             total += device.grid_barrier_us if cores > 1 else 0.0
         fetched = moved.written if cache is device.caches[-1] else 0  # the lines that are stored to
@@ -230,8 +230,8 @@ def _again(kernel: ir.Kernel, segment: ir.Segment) -> int:
     """Bytes that a task's later loops read again because its row exceeds a core's cache."""
     buffers, seen, total = kernel.by_name, set[str](), 0
     for phase in segment.phases:
-        loads = {ir.place_of(segment, s)[0] for s in phase.body if isinstance(s, ir.Load) and s.index.variables}
-        stores = {ir.place_of(segment, s)[0] for s in phase.body if isinstance(s, ir.Store)}
+        loads = {ir.place_of(segment, s)[0] for s in parts(phase).body if isinstance(s, ir.Load) and s.index.variables}
+        stores = {ir.place_of(segment, s)[0] for s in parts(phase).body if isinstance(s, ir.Store)}
         columns = phase.serial * (min(segment.chunk, phase.cols) if phase.chunked and segment.chunks > 1 else phase.cols)
         for buffer in [buffers[name] for name in loads & seen if buffers[name].scope != "shared"]:
             size = itemsize(buffer.dtype)
@@ -262,13 +262,13 @@ class _Loops:
 
     def _phase(self, segment: ir.Segment, phase: ir.Phase) -> None:
         trips = segment.rows * phase.cols * phase.serial
-        extent = {x.var: x.last for i in phase.innermost for x in i.loops if x.kind not in ("rows", "unrolled")}
+        extent = {x.var: x.last for i in parts(phase).innermost for x in i.loops if x.kind not in ("rows", "unrolled")}
         name, n = next(((name, n) for name, n in reversed(extent.items()) if n > 1), ("ser", phase.serial))
-        pieces, before = [(i.loops[-1], i.body) for i in phase.innermost], phase.before
+        pieces, before = [(i.loops[-1], i.body) for i in parts(phase).innermost], parts(phase).before
         loops = [(x.last - x.first if x.var == name else n, body) for x, body in pieces]
         if all(p.cols * p.serial == 1 for p in segment.phases):  # the loop over rows is innermost
             name, n, before = "row", segment.rows, ()
-            loops = [(n, phase.before + phase.body)]
+            loops = [(n, parts(phase).before + parts(phase).body)]
         starts = trips / n if n else 0.0
         around = (*((a, size) for a, size in reversed(extent.items()) if a != name), ("ser", phase.serial), ("row", segment.rows))
         self.outer = next((loop for loop in around if loop[1] > 1 and loop[0] != name), None) if name != "row" else None
@@ -278,7 +278,7 @@ class _Loops:
         each_before = [self._compute(s) if isinstance(s, ir.Compute) else self.cost["light"] for s in before]
         row = sum(self._alone(each) if waits else each for each in each_before)
         if n > BRIEF and name != "row":
-            row += (self.cost["row"] + self.cost["meet"] * sum(f.along == "row" for f in phase.folds)) * waits
+            row += (self.cost["row"] + self.cost["meet"] * sum(f.along == "row" for f in parts(phase).folds)) * waits
         self.ns += segment.rows * row
 
     def _loop(self, phase: ir.Phase, body: tuple[ir.Scalar, ...], name: str, n: int, starts: float) -> None:
@@ -297,7 +297,7 @@ class _Loops:
                 varying.add(stmt.target)
             fits = fits and not (isinstance(stmt, ir.Store) and stmt.guard)
             vector, alone = vector + each, alone + self._alone(each)
-        for fold in phase.folds:
+        for fold in parts(phase).folds:
             each = self._fold(fold)
             vector, alone = vector + each, alone + self._alone(each)
         vectors_ns, rest = 0.0, n

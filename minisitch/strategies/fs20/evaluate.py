@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 from ...device import SECTOR, Device
 from ...kernel.ir import Compute, Kernel, Load, Scalar, Segment, Store, operands, place_of
+from ...kernel.nests import parts
 from ...ops import itemsize
 from ...stitch.index import Digit, Index
 from ...stitch.mapping import WARP
@@ -97,11 +98,11 @@ def instructions(kernel: Kernel, segment: Segment) -> dict[str, float]:
         columns = min(segment.chunk, phase.cols) if chunked else phase.cols
         serial = -(-phase.serial // segment.slices)
         turns = -(-columns // lanes) * serial
-        for stmt, trips in [*((s, 1) for s in phase.before), *((s, turns) for s in phase.body)]:
+        for stmt, trips in [*((s, 1) for s in parts(phase).before), *((s, turns) for s in parts(phase).body)]:
             for kind, n in _costs(segment, stmt, sizes, seen, across).items():
                 found[kind] += n * trips
-        found["light"] += len(phase.folds) * turns
-        for fold in phase.folds:  # shuffles within a warp, then shared memory across warps
+        found["light"] += len(parts(phase).folds) * turns
+        for fold in parts(phase).folds:  # shuffles within a warp, then shared memory across warps
             steps = fold.lanes.bit_length() - 1
             if fold.exchange:  # each warp stores and loads once
                 steps += (lanes // WARP).bit_length() - 1
@@ -150,12 +151,12 @@ def events(segment: Segment) -> list[Event]:
     """What a thread defines and reads, in order. Two turns of each loop show what stays alive."""
     found: list[Event] = []
     for phase in segment.phases:
-        held = [f for f in phase.folds if not f.buffer]
+        held = [f for f in parts(phase).folds if not f.buffer]
         found += [(frozenset((f.result,)), frozenset()) for f in held]
-        turn = [_event(s) for s in phase.body]
+        turn = [_event(s) for s in parts(phase).body]
         turn += [(frozenset((f.result,)), frozenset((f.result, f.value))) for f in held]
-        found += [*map(_event, phase.before), *turn, *turn]
-        found += map(_event, phase.after)
+        found += [*map(_event, parts(phase).before), *turn, *turn]
+        found += map(_event, parts(phase).after)
     return found
 
 
