@@ -50,7 +50,7 @@ def _next_step(outcome: Outcome) -> str:
         quoted = outcome.why.count("\n  line ")  # by the stepper
         return ("follow this input by hand", "mend that line", "read those lines from the top, with this input")[min(quoted, 2)]
     return {
-        "not tried": "write this function; the starter's line still raises NotImplementedError",
+        "not tried": "change this function: it is still as the starter has it",
         "file": "mend that line; a submission may import Python's library and NumPy, and opens no file",
         "time": "look for a loop that does not end on this input",
         "needs": "mend that item first",

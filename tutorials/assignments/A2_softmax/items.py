@@ -175,7 +175,7 @@ def loads(case, ask):
 
 @item(
     "work",
-    "The threads share the work: none loads more than two numbers each time round its columns.",
+    "The threads share the work: no thread loads more than twice its share of the columns.",
     needs=("right",),
     **SAME,
 )
