@@ -22,9 +22,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
-from ..graph import Graph, Node
+from ..graph import Graph, Node, Shape
 from .index import ZERO, Digit, Index, Position, digits, variables_of
 from .mapping import ThreadMap
 from .pull import Key
@@ -76,7 +76,8 @@ class Partition:
         cols = [shape[a] // self.pieces if a in self.rows else shape[a] for a in self.cols]
         return rows, [shape[a] for a in self.serial], cols
 
-    def position(self, shape: Sequence[int]) -> Position:
+    @lru_cache(maxsize=4096)  # noqa: B019  it keeps partitions alive, which are small
+    def position(self, shape: Shape) -> Position:
         """The domain position as digits of ``row``, ``ser`` and ``col``."""
         found: list[Index] = [ZERO] * len(shape)
         rows, serial, cols = self._sizes(shape)

@@ -22,7 +22,6 @@ from ..kernel.ir import Kernel
 from ..passes.registry import DEFAULTS, default_kernel, kernel_of
 from ..stitch.body import extract
 from ..stitch.compose import compose
-from ..stitch.plan import StitchPlan
 from .cost import kernel_us, library_us, working_set
 
 
@@ -63,10 +62,10 @@ def shared_kernels(device: Device) -> Iterator[None]:
     del table
 
 
-def scheduled(plan: StitchPlan, passes: tuple[str, ...]) -> Kernel:
-    """The plan's kernel after the passes. If a strategy has built it to know its price, it is not built again."""
-    known, key = _tables.get(plan.device, _Kernels()), digest(plan.graph, plan.composition)
-    return known[key] if key in known and passes == DEFAULTS[plan.device.kind] else kernel_of(plan, passes)
+def scheduled(graph: Graph, device: Device, composition: Composition, passes: tuple[str, ...]) -> Kernel:
+    """The kernel of a body after the passes. If a strategy has built it to know its price, it is not built again."""
+    default = passes == DEFAULTS[device.kind]
+    return built(graph, device, composition) if default else kernel_of(compose(graph, device, composition), passes)
 
 
 def built(graph: Graph, device: Device, composition: Composition) -> Kernel:
