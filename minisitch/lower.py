@@ -7,9 +7,9 @@ Who is called for each stage, in this order:
     simplify   simplify.simplify
     fuse       strategies.regions.planned, which asks the strategy: which operations share a kernel
     stitch     stitch.compose.compose, for each kernel of the plan: which operations have loops
-    schedule   strategies.prices.scheduled, which calls compose and passes.registry.kernel_of: passes rewrite
-               the plan, then schedule.schedule makes the plain kernel and lets passes rewrite it.
-               At the stop ``schedule`` no pass runs
+    schedule   strategies.prices.scheduled, which calls compose and passes.registry.kernel_of: passes
+               rewrite the plan, then schedule.schedule makes the plain kernel and lets passes
+               rewrite it. At the stop ``schedule`` no pass runs
     emit       cuda_emit.emit or cpu_emit.emit
 
 A strategy has often built a kernel already, to know its price. ``strategies.prices.scheduled`` does
@@ -139,12 +139,12 @@ def lower_program(program: Program, strategy: str, target: str, device: Device, 
         now(f"writing {count(len(plan.kernels), 'kernel')}")
         bodies = tuple(extract(plan.graph, p) for p in plan.kernels)
         keys = tuple(digest(body.graph, p.composition) for body, p in zip(bodies, plan.kernels, strict=True))
-        different = {key: (body.graph, p.composition) for key, body, p in zip(keys, bodies, plan.kernels, strict=True)}
+        different = {key: (body.graph, device, p.composition) for key, body, p in zip(keys, bodies, plan.kernels, strict=True)}
         stages = replace(stages, bodies=bodies, digests=keys)
         if stage == "stitch":
-            stitched = {key: compose(body, device, composition) for key, (body, composition) in different.items()}
+            stitched = {key: compose(*asked) for key, asked in different.items()}
             return replace(stages, stitches=tuple(map(stitched.__getitem__, keys)))
-        kernels = {key: scheduled(body, device, composition, run) for key, (body, composition) in different.items()}
+        kernels = {key: scheduled(*asked, run) for key, asked in different.items()}
     stages = replace(stages, stitches=tuple(kernels[key].plan for key in keys), kernels=tuple(kernels[key] for key in keys))
     if stage == "schedule":
         return stages

@@ -80,12 +80,11 @@ class Partition:
     def position(self, shape: Shape) -> Position:
         """The domain position as digits of ``row``, ``ser`` and ``col``."""
         found: list[Index] = [ZERO] * len(shape)
-        rows, serial, cols = self._sizes(shape)
-        for axis, digit in zip(self.rows, digits("row", rows), strict=True):
-            found[axis] = digit * (shape[axis] // self.pieces) if axis in self.cols else digit
-        for var, axes, sizes in (("ser", self.serial, serial), ("col", self.cols, cols)):
+        names, all_axes = ("row", "ser", "col"), (self.rows, self.serial, self.cols)
+        for var, axes, sizes in zip(names, all_axes, self._sizes(shape), strict=True):
             for axis, digit in zip(axes, digits(var, sizes), strict=True):
-                found[axis] = found[axis] + digit
+                piece = shape[axis] // self.pieces if var == "row" and axis in self.cols else 1
+                found[axis] += digit * piece
         return tuple(found)
 
     def extents(self, shape: Sequence[int]) -> tuple[int, int, int]:

@@ -62,10 +62,14 @@ def shared_kernels(device: Device) -> Iterator[None]:
     del table
 
 
-def scheduled(graph: Graph, device: Device, composition: Composition, passes: tuple[str, ...]) -> Kernel:
-    """The kernel of a body after the passes. If a strategy has built it to know its price, it is not built again."""
-    default = passes == DEFAULTS[device.kind]
-    return built(graph, device, composition) if default else kernel_of(compose(graph, device, composition), passes)
+def scheduled(body: Graph, device: Device, composition: Composition, passes: tuple[str, ...]) -> Kernel:
+    """The kernel of a body after the passes.
+
+    If a strategy has built it to know its price, it is not built again.
+    """
+    if passes == DEFAULTS[device.kind]:
+        return built(body, device, composition)
+    return kernel_of(compose(body, device, composition), passes)
 
 
 def built(graph: Graph, device: Device, composition: Composition) -> Kernel:
