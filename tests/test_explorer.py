@@ -98,7 +98,7 @@ def test_a_step_is_one_line_of_all_threads_and_loops_come_again():
     events = Reel()
     simt.step(text, [np.arange(8, dtype=np.float32), np.zeros(8, np.float32)], 1, 4, seed=3, record=events)
     steps = film(events, text)["steps"]
-    assert [(step["phase"], step["line"]) for step in steps] == [(0, 4), (0, 4), (0, 5), (1, 7)]
+    assert [(step["barriers"], step["line"]) for step in steps] == [(0, 4), (0, 4), (0, 5), (1, 7)]
     read, write = steps[1]["does"]
     assert (read["what"], read["array"], read["threads"]) == ("read", "x", [0, 0, 1, 1, 2, 2, 3, 3])
     assert write == {"what": "write", "array": "y", "threads": [0, 1, 2, 3], "cells": [4, 5, 6, 7], "values": ["4", "6", "8", "10"]}
@@ -558,7 +558,7 @@ def test_sliders_draw_the_thread_map(browser, saved):
 
 
 @pytest.mark.browser
-def test_a_phase_of_shared_memory_leads_to_its_first_step(browser, saved):
+def test_a_barrier_of_shared_memory_leads_to_the_step_behind_it(browser, saved):
     browser.open(f"{saved}#step=1")
     browser.run("document.querySelectorAll('#lives button')[1].click()")
     assert "after 1 barrier " in browser.run("document.getElementById('place').textContent")

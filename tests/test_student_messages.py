@@ -111,7 +111,7 @@ def test_the_film_has_each_access_and_meeting():
     x, y = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
     step(f"def k(x, y):\n{SUM}", [x, y], 1, 64, record=film)
     assert {event.what for event in film} == {"read", "write", "syncthreads"}
-    assert max(event.phase for event in film) == 7 and film[-1].value == x.sum()
+    assert max(event.barriers for event in film) == 7 and film[-1].value == x.sum()
     assert [tuple(event) for event in json.loads(json.dumps(film))] == [tuple(map(lambda v: list(v) if isinstance(v, tuple) else v, event)) for event in film]
 
 

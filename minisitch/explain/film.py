@@ -2,7 +2,7 @@
 
 In:  the ``FilmEvent``s that ``simt.step(record=...)`` keeps. Out: a ``Picture``.
 
-    film(events, text)      a frame for each phase: its threads, and the cells that they touch
+    film(events, text)      a frame between two barriers: its threads, and the cells that they touch
     turns(events)           the warps of a block side by side, time goes down
 """
 
@@ -41,11 +41,11 @@ STEP, LAG = 21, 42  # of ``turns``: the height of a step, and how much later the
 
 
 def _of_block(events: Iterable[FilmEvent], block: int) -> dict[int, list[FilmEvent]]:
-    """The events of one block, by phase."""
+    """The events of one block, by the barriers before them."""
     found: dict[int, list[FilmEvent]] = {}
     for event in events:
         if event.block == block:
-            found.setdefault(event.phase, []).append(event)
+            found.setdefault(event.barriers, []).append(event)
     return dict(sorted(found.items()))
 
 
@@ -56,12 +56,12 @@ def film(events: Sequence[FilmEvent], kernel: str, block: int = 0) -> Picture:
     A frame shows the lines of ``kernel`` that touch memory, the threads that do it, in the colour
     of their warp, and the cells: read, written, or both. Long arrays are drawn in pieces.
     """
-    lines, phases = kernel.splitlines(), _of_block(events, block)
+    lines, frames = kernel.splitlines(), _of_block(events, block)
     shapes = _shapes(events, block)
     threads = 1 + max((e.thread for e in events if e.block == block), default=0)
     body = [text(MARGIN, 16, "cells:", bold=True), *_legend()]
     y = 30.0
-    for number, (_, here) in enumerate(list(phases.items())[:MOST_FRAMES]):
+    for number, (_, here) in enumerate(list(frames.items())[:MOST_FRAMES]):
         touched = [e for e in here if e.array]
         if not touched:
             continue
@@ -82,10 +82,10 @@ def film(events: Sequence[FilmEvent], kernel: str, block: int = 0) -> Picture:
             body += _strip(name, prod(shapes[name]), colours, y)
             y += STRIP
         y += 8
-    if len(phases) > MOST_FRAMES:
-        body.append(text(MARGIN, y + 12, f"and {count(len(phases) - MOST_FRAMES, 'frame')} more"))
+    if len(frames) > MOST_FRAMES:
+        body.append(text(MARGIN, y + 12, f"and {count(len(frames) - MOST_FRAMES, 'frame')} more"))
         y += LINE_HEIGHT
-    return svg(WIDTH, y, body, f"film of block {block}, {len(phases)} frames")
+    return svg(WIDTH, y, body, f"film of block {block}, {len(frames)} frames")
 
 
 def _legend() -> list[str]:
@@ -125,16 +125,16 @@ def turns(events: Sequence[FilmEvent], block: int = 0, most: int = 6) -> Picture
     """What the first thread of each warp does, with time going down and barriers across.
 
     Every second warp comes late. So boxes at one height may happen at the same time. Shared arrays
-    have colours. Shown are the first ``most`` phases.
+    have colours. Shown are the first ``most`` frames.
     """
-    phases = list(_of_block(events, block).values())[:most]
-    leaders = sorted({e.thread for here in phases for e in here if e.thread % WARP == 0})
-    shared = dict.fromkeys(e.array for here in phases for e in here if e.space == "shared")
+    frames = list(_of_block(events, block).values())[:most]
+    leaders = sorted({e.thread for here in frames for e in here if e.thread % WARP == 0})
+    shared = dict.fromkeys(e.array for here in frames for e in here if e.space == "shared")
     colours = {name: PALETTE[n % len(PALETTE)] for n, name in enumerate(shared)}
     across = (WIDTH - 2 * MARGIN) / max(1, len(leaders))
     body = [text(MARGIN + (n + 0.5) * across, 16, f"warp {t // WARP}", "middle", bold=True) for n, t in enumerate(leaders)]
     y = 26.0
-    for here in phases:
+    for here in frames:
         steps = [_steps(here, leader) for leader in leaders]
         tall = max(len(each) for each in steps) * STEP + LAG
         for n, each in enumerate(steps):
@@ -153,5 +153,5 @@ def turns(events: Sequence[FilmEvent], block: int = 0, most: int = 6) -> Picture
 
 
 def _steps(events: Iterable[FilmEvent], thread: int) -> list[tuple[str, str]]:
-    """What a thread reads and writes in a phase, each once, in order."""
+    """What a thread reads and writes in a frame, each once, in order."""
     return list(dict.fromkeys((e.what, e.array) for e in events if e.thread == thread and e.array and e.space != "local"))

@@ -18,12 +18,12 @@ from .memory import Memory
 class FilmEvent(NamedTuple):
     """One access of a cell, or one thread that meets others.
 
-    ``phase`` counts the barriers of the block and of the grid before it. ``thread`` and ``block``
-    are numbers, also in launches of two dimensions: they count along x first.
+    ``barriers`` counts those of the block and of the grid before it. ``thread`` and ``block`` are
+    numbers, also in launches of two dimensions: they count along x first.
     """
 
     block: int
-    phase: int
+    barriers: int
     thread: int
     line: int
     what: str  # "read", "write", "atomic", or the barrier or exchange, such as "syncthreads"

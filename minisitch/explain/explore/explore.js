@@ -42,13 +42,13 @@ function arraysOf(kernel, film) {
   return found;
 }
 
-/** What each cell holds after a step, and how the step's phase has touched it: name -> cell -> {value, now, past}. */
+/** What each cell holds after a step, and how it was touched since the last barrier: name -> cell -> {value, now, past}. */
 function cellsAt(film, arrays, last) {
   const here = film.steps[last];
   const found = Object.fromEntries(arrays.map((array) => [array.name, new Map(
     array.start.map((value, cell) => [cell, { value, now: "", past: "" }]))]));
   film.steps.slice(0, last + 1).forEach((step, number) => {
-    const samePhase = step.block === here.block && step.phase === here.phase;
+    const together = step.block === here.block && step.barriers === here.barriers;
     for (const deed of step.does) {
       const cells = found[deed.array];
       const space = arrays.find((array) => array.name === deed.array)?.space;
@@ -57,7 +57,7 @@ function cellsAt(film, arrays, last) {
         const at = cells.get(cell) ?? { value: "", now: "", past: "" };
         if (deed.what !== "read") at.value = deed.values[k];
         const time = number === last ? "now" : "past";
-        if (samePhase) at[time] = at[time] && at[time] !== deed.what ? "both" : deed.what;
+        if (together) at[time] = at[time] && at[time] !== deed.what ? "both" : deed.what;
         cells.set(cell, at);
       });
     }
@@ -131,8 +131,8 @@ function sentence(deed) {
 function film() {
   const all = steps();
   const show = all.length > 0;
-  for (const id of ["first", "phase-back", "back"]) byId(id).disabled = !show || state.step === 0;
-  for (const id of ["forward", "phase-forward", "last"]) byId(id).disabled = !show || state.step === all.length - 1;
+  for (const id of ["first", "barrier-back", "back"]) byId(id).disabled = !show || state.step === 0;
+  for (const id of ["forward", "barrier-forward", "last"]) byId(id).disabled = !show || state.step === all.length - 1;
   byId("slider").disabled = !show;
   if (!show) {
     byId("place").textContent = "no film";
@@ -147,7 +147,7 @@ function film() {
   byId("slider").value = state.step + 1;
   byId("slider").setAttribute("aria-valuetext", `step ${state.step + 1} of ${all.length}`);
   byId("place").textContent = `step ${state.step + 1} of ${all.length} · block ${step.block} · ` +
-    `after ${step.phase} barrier${step.phase === 1 ? "" : "s"} · line ${step.line}`;
+    `after ${step.barriers} barrier${step.barriers === 1 ? "" : "s"} · line ${step.line}`;
   const code = make("code", {}, (state.texts[state.kernel][step.line - 1] ?? "").split("  #")[0].trim());
   byId("happens").replaceChildren(code, make("br"), step.refused
     ? `Refused: ${verdict().rule}. ${step.refused.map(([line, who]) => `Line ${line}: ${who}.`).join(" ")}`
@@ -161,18 +161,18 @@ function film() {
   light(step);
 }
 
-/** The shared arrays of the step's block: from the first phase that touches each to the last. A phase's button goes there. */
+/** The shared arrays of the step's block: between which barriers each is touched. A button goes behind a barrier. */
 function lives(step, arrays) {
   const mine = steps().map((each, k) => ({ ...each, k })).filter((each) => each.block === step.block);
-  const phases = [...new Set(mine.map((each) => each.phase))];
+  const counts = [...new Set(mine.map((each) => each.barriers))];
   if (!arrays.length) return byId("lives").replaceChildren("none");
-  const head = make("tr", {}, make("th", {}, "phase"), ...phases.map((phase) => make("th", {}, make("button", {
-    title: `go to phase ${phase}`, onclick: () => go(mine.find((each) => each.phase === phase).k) }, `${phase}`))));
+  const head = make("tr", {}, make("th", {}, "barriers before"), ...counts.map((count) => make("th", {}, make("button", {
+    title: `after ${count} barriers`, onclick: () => go(mine.find((each) => each.barriers === count).k) }, `${count}`))));
   const rows = arrays.map((array) => {
-    const touched = new Set(mine.filter((each) => each.does.some((deed) => deed.array === array.name)).map((each) => each.phase));
+    const touched = new Set(mine.filter((each) => each.does.some((deed) => deed.array === array.name)).map((each) => each.barriers));
     const [first, last] = [Math.min(...touched), Math.max(...touched)];
-    return make("tr", {}, make("th", {}, array.name), ...phases.map((phase) => make("td", {
-      class: [touched.has(phase) ? "touched" : phase > first && phase < last ? "alive" : "", phase === step.phase ? "here" : ""]
+    return make("tr", {}, make("th", {}, array.name), ...counts.map((count) => make("td", {
+      class: [touched.has(count) ? "touched" : count > first && count < last ? "alive" : "", count === step.barriers ? "here" : ""]
         .filter(Boolean).join(" ") }, make("i"))));
   });
   byId("lives").replaceChildren(make("table", {}, head, ...rows));
@@ -221,10 +221,10 @@ function go(step) {
   if (location.hash !== address) location.replace(address);
 }
 
-/** The first step behind the next barrier, or of the phase before this one's beginning. */
-function otherPhase(direction) {
+/** The first step behind the next barrier, or behind the one before. */
+function pastBarrier(direction) {
   const all = steps();
-  const key = (k) => `${all[k].block}/${all[k].phase}`;
+  const key = (k) => `${all[k].block}/${all[k].barriers}`;
   let k = state.step;
   if (direction > 0) {
     while (k < all.length - 1 && key(k) === key(state.step)) k += 1;
@@ -237,9 +237,9 @@ function otherPhase(direction) {
 
 const MOVES = {
   first: () => 0, back: () => state.step - 1, forward: () => state.step + 1, last: () => steps().length - 1,
-  "phase-back": () => otherPhase(-1), "phase-forward": () => otherPhase(1),
+  "barrier-back": () => pastBarrier(-1), "barrier-forward": () => pastBarrier(1),
 };
-const KEYS = { Home: "first", ArrowLeft: "back", ArrowRight: "forward", End: "last", PageUp: "phase-back", PageDown: "phase-forward" };
+const KEYS = { Home: "first", ArrowLeft: "back", ArrowRight: "forward", End: "last", PageUp: "barrier-back", PageDown: "barrier-forward" };
 
 function readAddress() {
   const asked = new URLSearchParams(location.hash.slice(1));

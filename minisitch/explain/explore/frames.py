@@ -48,13 +48,13 @@ def film(events: Sequence[FilmEvent], text: str, bug: KernelBug | None = None) -
     blocks: dict[int, dict[int, list[FilmEvent]]] = {}
     for event in events:
         if event.space != "local":
-            blocks.setdefault(event.block, {}).setdefault(event.phase, []).append(event)
+            blocks.setdefault(event.block, {}).setdefault(event.barriers, []).append(event)
     last = _block_of(bug)
     steps = []
     for block in sorted(blocks, key=lambda number: (number == last, number)):
-        for phase, here in sorted(blocks[block].items()):
+        for barriers, here in sorted(blocks[block].items()):
             found = _steps(here, lines, largest)
-            steps += [{"block": block, "phase": phase, **step} for step in found]
+            steps += [{"block": block, "barriers": barriers, **step} for step in found]
     full = len(events) >= MOST_EVENTS or len(steps) > MOST_STEPS
     del steps[MOST_STEPS:]
     if bug is not None:
@@ -82,7 +82,7 @@ def _refusal(bug: KernelBug, block: int, steps: Sequence[FilmStep]) -> FilmStep:
     before = [step for step in steps if step["block"] == block]
     places: list[tuple[int, str]] = list(bug.places)
     threads = [int(t) for _, who in places for t in re.findall(r"thread (\d+)", who)]
-    return {"block": max(block, 0), "phase": before[-1]["phase"] if before else 0, "line": bug.line,
+    return {"block": max(block, 0), "barriers": before[-1]["barriers"] if before else 0, "line": bug.line,
             "does": [], "refused": [list(place) for place in places], "threads": threads}
 
 
