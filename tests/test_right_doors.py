@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import collections
 import functools
 import inspect
 import re
 import traceback
+import types
 from pathlib import Path
 
 import numpy as np
@@ -176,3 +178,69 @@ def test_a_setting_that_is_empty_is_not_taken_for_one_that_is_left_out(wrong):
             continue  # it takes strategies
         with pytest.raises(ms.MinisitchError, match=f"{next(iter(wrong))}|unknown"):
             call(**wrong)
+
+
+def endless(kind):
+    """A nest that holds itself, or one of more levels than Python can follow."""
+    if kind == "levels":
+        made = X
+        for _ in range(5_000):
+            made = [made]
+        return made
+    inner = [X]
+    made = {"list": inner, "dict": {"x": X, "more": inner}, "tuple": (inner,), "named": Pair(X, inner)}[kind]
+    inner.append(made)
+    return made
+
+
+Pair = collections.namedtuple("Pair", "x more")
+NESTED = {
+    "a call": lambda g, *args, **named: ms.jit(g)(*args, **named), "lower": ms.lower, "explain": ms.explain, "compare": ms.compare,
+    "compile": lambda g, *args, **named: ms.jit(g).compile(*args, **named),
+    "a method": lambda g, *args, **named: types.new_class("Model", (), {}, lambda body: body.update(
+        call=ms.jit(lambda self, *args, **named: g(*args, **named))))().call(*args, **named),
+}
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "tuple", "named", "levels"])
+@pytest.mark.parametrize("door", NESTED)
+def test_an_argument_that_holds_itself_is_refused_by_name(door, kind):
+    def g(x, y=1.0, *, z=0):
+        return x + 1
+
+    nest = endless(kind)
+    said = f", a {type(nest).__name__}: it holds itself, or has too many levels. Take "
+    for args, named, which in (((nest,), {}, 1), ((X, nest), {}, 2), ((X,), {"z": nest}, "z"), ((X,), {"y": nest}, "y")):
+        with pytest.raises(ms.TraceError, match=rf"^test_right_doors.py:\d+: argument {which}{said}") as refused:
+            NESTED[door](g, *args, **named)
+        assert {Path(frame.filename).name for frame in traceback.extract_tb(refused.value.__traceback__)} == {Path(__file__).name}
+    with pytest.raises(ms.TraceError, match=re.escape("argument ") + ".*it holds itself"):
+        ms.trace(g, (X, nest))
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "tuple", "named", "levels"])
+def test_a_result_that_holds_itself_is_refused(kind):
+    for door in (lambda g: ms.jit(g)(X), lambda g: ms.lower(g, X), lambda g: ms.compare(g, X)):
+        with pytest.raises(ms.TraceError, match="the result, a [a-zA-Z]+: it holds itself"):
+            door(lambda x: endless(kind))
+
+
+def test_a_function_that_calls_itself_for_ever_is_pythons_own_error():
+    def forever(x):
+        return forever(x)
+
+    for door in (ms.jit(forever), functools.partial(ms.lower, forever), functools.partial(ms.explain, forever)):
+        with pytest.raises(RecursionError):
+            door(X)
+
+
+@pytest.mark.parametrize("door", [ms.lower, ms.explain])
+def test_types_in_any_container_are_read(door):
+    """Containers keep their class, so a program that uses an attribute of theirs is traced as with arrays."""
+    def g(x):
+        return x.x * 2 if isinstance(x, Pair) else x[next(reversed(x))] + x.default_factory() if isinstance(x, dict) else x[0] + 1
+
+    for nest in (Pair("f32[4]", 3), collections.defaultdict(float, {"a": "f32[4]"}), [("f32[4]",)][0], ["f32[4]"]):
+        assert str(door(g, nest))
+    table = ms.compare(g, Pair("f32[4]", 3), target="python", strategies=("none",), seconds=0.01)
+    assert table["none"].max_error == 0

@@ -37,7 +37,7 @@ from ..strategies.kitsune.predict import pipeline_traffic, pipeline_us
 from ..strategies.regions import runs_in_numpy
 from ..trace import Program, trace
 from ..trace.tracebacks import door
-from ..trace.tree import flatten
+from ..trace.tree import flatten, unflatten
 
 Made = TypeVar("Made")
 
@@ -249,15 +249,14 @@ def sample(value: Any, seed: int = 0) -> Any:
     """Replace each ``TensorType`` by an array: normal numbers, integers 0 to 7, random booleans."""
     random = np.random.default_rng(seed)
 
-    def fill(x: Any) -> Any:
-        if isinstance(x, TensorType):
-            kind = np.dtype(x.dtype).kind
-            drawn = random.normal(size=x.shape) if kind == "f" else random.integers(0, 2 if kind == "b" else 8, x.shape)
-            return np.asarray(drawn).astype(x.dtype)
-        if isinstance(x, dict):
-            return {k: fill(v) for k, v in x.items()}
-        return type(x)(map(fill, x)) if type(x) in (list, tuple) else x
-    return fill(value)
+    def filled(x: Any) -> Any:
+        if not isinstance(x, TensorType):
+            return x
+        kind = np.dtype(x.dtype).kind
+        drawn = random.normal(size=x.shape) if kind == "f" else random.integers(0, 2 if kind == "b" else 8, x.shape)
+        return np.asarray(drawn).astype(x.dtype)
+    leaves, tree = flatten(value)
+    return unflatten(tree, [filled(leaf) for leaf in leaves])
 
 
 def _call(run: Executable, leaves: Sequence[Any]) -> Callable[[], Any]:

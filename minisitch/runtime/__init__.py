@@ -51,7 +51,7 @@ from ..trace.parser import parse_type
 from ..trace.recorder import ACTIVE, program_file, refuse
 from ..trace.shim import rebind
 from ..trace.tracebacks import door, shorten
-from ..trace.tree import Inputs, Numbers, flatten, is_array, type_of
+from ..trace.tree import Inputs, Numbers, flatten, is_array, require_end, type_of, unflatten, with_statics
 from .assemble import assemble
 from .cuda import offline
 from .executable import Executable, NumpyExecutable, ReferenceExecutable
@@ -86,11 +86,11 @@ def read_types(value: Any) -> Any:
 
     Raises TraceError for a malformed shape string.
     """
-    if isinstance(value, str) and re.match(r"\s*(\w+\[[\d,\s]*\]\s*$|(bool|[iuf]\d+)\s*[\[(])", value):
-        return parse_type(value)
-    if isinstance(value, dict):
-        return {k: read_types(v) for k, v in value.items()}
-    return type(value)(map(read_types, value)) if type(value) in (list, tuple) else value
+    def read(part: Any) -> Any:
+        shape = isinstance(part, str) and re.match(r"\s*(\w+\[[\d,\s]*\]\s*$|(bool|[iuf]\d+)\s*[\[(])", part)
+        return parse_type(part) if shape else part
+    leaves, tree = flatten(value)
+    return unflatten(with_statics(tree, read), leaves)
 
 
 def settings(fn: Callable[..., Any], strategy: str | None, target: str | None, device: str | Device | None,
@@ -441,11 +441,15 @@ def _signature(args: tuple, kwargs: dict, numbers: Numbers, inputs: Inputs | Non
             return args, tuple(key)
     leaves: list[Any] = []
     key, inputs = [], inputs or Inputs(numbers)
-    for arg in args:
-        _add_to_key(arg, leaves, key, inputs)
-    if kwargs:
-        key.append("keywords")
-        _add_to_key(kwargs, leaves, key, inputs)
+    try:
+        for arg in args:
+            _add_to_key(arg, leaves, key, inputs)
+        if kwargs:
+            key.append("keywords")
+            _add_to_key(kwargs, leaves, key, inputs)
+    except RecursionError:
+        require_end(args, kwargs)
+        raise
     return leaves, tuple(key)
 
 

@@ -48,6 +48,7 @@ from .tree import (
     is_array,
     named_parts,
     refuse_other_meanings,
+    require_end,
     type_of,
     unflatten,
     with_statics,
@@ -144,6 +145,7 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
         arrays = [_parameter(leaf, name, i) for i, (leaf, name) in enumerate(zip(leaves, names, strict=True))]
         result, positional, named = _run(fn, inputs, arrays, recorder)
         _require_same_nest((positional, named), inputs, arrays, [re.split(r"\W", name)[0] for name, _ in parts])
+        require_end((), {"": result}, "the result")
         results, outputs = flatten(result, _is_traced)
         outputs = with_statics(outputs, outside.original)
         results = [lift(each) for each in results]

@@ -20,6 +20,7 @@ from typing import Any
 
 from ..errors import MinisitchError, PassError
 from .recorder import is_inside, program_file
+from .tree import require_end
 
 
 def shorten(error: BaseException, program: str) -> None:
@@ -69,7 +70,11 @@ def door(enter: Callable[..., Any]) -> Callable[..., Any]:
             raise MinisitchError(f"{name} takes a function and its arguments, not {args[0]!r:.60}; write {name}(f, x), "
                                  f"and not {name}(f(x))")
         try:
-            return enter(*args, **kwargs)
+            try:
+                return enter(*args, **kwargs)
+            except RecursionError:
+                require_end(args[1:], kwargs)
+                raise
         except Exception as error:
             shorten(error, program_file(args[0]) if args else "")
             raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Container, Hashable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -154,6 +154,16 @@ def flatten(value: Any, is_leaf: Callable[[object], bool] = is_argument) -> tupl
     """
     leaves: list[Any] = []
     return leaves, _tree(value, is_leaf, leaves)
+
+
+def require_end(args: Sequence[Any], kwargs: Mapping[str, Any], what: str = "argument ") -> None:
+    """Raise TraceError for a nest that holds itself, or has more levels than Python can follow."""
+    for name, part in (*enumerate(args, 1), *kwargs.items()):
+        try:
+            flatten(part)
+        except RecursionError:
+            raise refuse(f"{what}{name}, a {type(part).__name__}", "it holds itself, or has too many levels",
+                         "Take a list, tuple or dict of arrays, or of a few levels of them") from None
 
 
 def _tree(value: Any, is_leaf: Callable[[object], bool], leaves: list[Any]) -> Tree:
