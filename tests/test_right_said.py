@@ -125,3 +125,14 @@ def test_the_measuring_tool_says_how_to_call_it():
     for wrong in (("--runs", "0"), ("three",), ("--seconds", "-1")):
         refused = run(*wrong)
         assert refused.returncode == 2 and "Traceback" not in refused.stderr
+
+
+def test_no_strategy_says_one_things():
+    """Every word that ends in s behind a 1, whatever it counts."""
+    one = re.compile(r"(?<![\d.,:%=*+/^x-])\b1 ((?:[a-z-]+ )?[a-z-]+s)\b")
+    right = {"block owns", "us"}
+    for strategy in ms.STRATEGIES:
+        for device in (None, "v100"):
+            for f, x in ((lambda x: x + 1, "f32[1]"), (softmax, "f32[33,1]"), (lambda x: (np.exp(x), x.sum()), "f32[7]")):
+                report = ms.explain(f, x, strategy=strategy, device=device)
+                assert {*one.findall(f"{report}\n{report.html}")} <= right

@@ -95,13 +95,17 @@ def read_types(value: Any) -> Any:
 
 def settings(fn: Callable[..., Any], strategy: str | None, target: str | None, device: str | Device | None,
              exact: bool | None, passes: Passes) -> tuple[Callable[..., Any], str, str, Device, bool, Named]:
-    """The plain function, and the settings not given here as ``jit`` was told. Raises as ``checked`` does."""
+    """The plain function, and the settings not given here as ``jit`` was told.
+
+    Raises as ``checked`` does.
+    """
     jitted = fn._bound() if isinstance(fn, _Method) else fn  # ``fn`` keeps the object of a method
     told = jitted.options if isinstance(jitted, Jitted) else Options()
-    given: dict[str, Any] = {"strategy": strategy, "target": target, "device": device, "exact": exact, "passes": passes}
+    given: dict[str, Any] = {"strategy": strategy, "target": target, "device": device,
+                             "exact": exact, "passes": passes}
     options = replace(told, **{name: value for name, value in given.items() if value is not None})
     if device is None and choose_target(options.target) != choose_target(told.target):
-        options = replace(options, device=None)  # the device that was told goes with the target that was told
+        options = replace(options, device=None)  # what was told goes with the target that was told
     return jitted.function if isinstance(jitted, Jitted) else jitted, *checked(options)
 
 
@@ -187,7 +191,8 @@ def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu", dev
     """
     needs("compile_graph(graph)", (graph, Graph))
     strategy, target, machine, exact, passes = checked(Options(strategy, target, device, exact, passes))
-    stages = lower_program(program_of(graph, exact), strategy, target, machine, decide=plan_of, passes=passes)
+    program = program_of(graph, exact)
+    stages = lower_program(program, strategy, target, machine, decide=plan_of, passes=passes)
     return assemble(stages, target)
 
 
@@ -302,7 +307,8 @@ class Jitted:
         _, strategy, target, machine, exact, passes = settings(self, None, None, None, None, None)
         if target == "reference":
             return ReferenceExecutable(program)
-        stages = lower_program(replace(program, exact=exact), strategy, target, machine, decide=plan_of, passes=passes)
+        program = replace(program, exact=exact)
+        stages = lower_program(program, strategy, target, machine, decide=plan_of, passes=passes)
         if runs_in_numpy(stages.plan):
             warnings.warn(stages.plan.decisions[0].why, LoopWarning, stacklevel=2)
             return NumpyExecutable(stages, functools.partial(_bound, self.__wrapped__, self._owner))

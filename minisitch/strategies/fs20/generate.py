@@ -48,7 +48,8 @@ class Choice:
         name = {0: "adaptive mapping", 1: "thread template", 32: "warp template"}.get(c.threads_per_row, "block template")
         kept = "sub-roots by rule" if c.kept is None else count(len(c.kept), "expensive sub-root")
         size = f", {c.threads} threads a block" if c.threads else ""
-        return f"{name}{size}, {kept}: {self.us:.4g} us, the least of {self.tried} schedules ({self.dropped} could not be built)"
+        tried = f"the least of {count(self.tried, 'schedule')} ({self.dropped} could not be built)"
+        return f"{name}{size}, {kept}: {self.us:.4g} us, {tried}"
 
 
 @dataclass(frozen=True)
