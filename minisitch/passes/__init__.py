@@ -6,8 +6,9 @@ more decorated function, in any module.
 """
 
 # isort: off
-from . import (keep_in_output, share_memory, share_row_values, vectorize, column_sweep, tile_transpose,
-               block_totals, nest_loops, cut_loops, windows, batch_rows)
+from . import (keep_in_output, share_memory, share_row_values, vectorize, column_sweep,
+               tile_transpose, block_totals, nest_loops, cut_loops, windows, batch_rows)
 
-__all__ = ["batch_rows", "block_totals", "column_sweep", "cut_loops", "keep_in_output", "nest_loops", "share_memory",
-           "share_row_values", "tile_transpose", "vectorize", "windows"]
+__all__ = ["batch_rows", "block_totals", "column_sweep", "cut_loops", "keep_in_output",
+           "nest_loops", "share_memory", "share_row_values",
+           "tile_transpose", "vectorize", "windows"]

@@ -23,9 +23,9 @@ from ..stitch.index import ZERO, Digit, Index, Quotient, Remainder, Within, vari
 Axis = tuple[str, int, int]  # name, stride, size; a flat loop's axes are listed minor first
 
 
-# ---------------------------------------------------------------- which loops are flat, and where they may be split
+# ---------------------------------------------------------------- flat loops, and where to split
 def is_flat(phase: ir.Phase) -> bool:
-    """Whether the phase has the loops it was scheduled with: over columns, and over reduced rows."""
+    """Whether the phase has the loops it was scheduled with: over columns, over reduced rows."""
     loops = [(loop.var, loop.last) for loop in ir.each(phase.nest, ir.Loop)]
     flat = [("col", phase.cols), ("ser", phase.serial)][:1 if phase.serial == 1 else 2]
     return loops == flat and not any(ir.each(phase.nest, ir.Window))
@@ -112,14 +112,14 @@ def with_whole_chunks(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def inner_columns(segment: ir.Segment) -> int:
-    """The columns inside the major axis of a segment's phases. A chunk is best a multiple of them."""
+    """The columns inside the major axis of a segment's phases. A chunk is best a multiple of it."""
     strides = [digit_strides(p, "col", p.cols) for p in segment.phases if p.chunked and is_flat(p)]
     return max((own[-2] for own in strides if len(own) > 2), default=1)
 
 
 # ---------------------------------------------------------------- rewriting a phase
-def nest(segment: ir.Segment, phase: ir.Phase, columns: Sequence[Axis], serial: Sequence[Axis] = (), *,
-         inside: int = 0, block: int = 0) -> ir.Phase:
+def nest(segment: ir.Segment, phase: ir.Phase, columns: Sequence[Axis],
+         serial: Sequence[Axis] = (), *, inside: int = 0, block: int = 0) -> ir.Phase:
     """A flat phase as nested loops over these axes.
 
     The ``inside`` minor axes of the columns run inside the loop over reduced rows. A chunked column
@@ -152,14 +152,17 @@ def nest(segment: ir.Segment, phase: ir.Phase, columns: Sequence[Axis], serial: 
         if not isinstance(stmt, ir.Loop):
             return (with_indices(stmt, rewrite),)
         if stmt.var == "ser":
-            reduced = [ir.Loop(name, 0, size, (), part=stmt.part * (len(serial) == 1)) for name, _, size in reversed(serial)]
+            reduced = [ir.Loop(name, 0, size, (), part=stmt.part * (len(serial) == 1))
+                       for name, _, size in reversed(serial)]
             return loops_over([*reduced, *inner], stmt.body)
         starts, turns, ends = _parted(stmt.body)
         if phase.serial == 1:
             turns = loops_over(inner, turns)
-        if any(isinstance(s, ir.Start) and s.fold.buffer for s in starts):  # rows of sums, one a column
+        # Rows of sums, one a column.
+        if any(isinstance(s, ir.Start) and s.fold.buffer for s in starts):
             column = variable("col", width)
-            starts = tuple(ir.Loop("col", 0, width, (s,)) for s in with_folds(starts, lambda f: replace(f, cell=column)))
+            cells = with_folds(starts, lambda f: replace(f, cell=column))
+            starts = tuple(ir.Loop("col", 0, width, (s,)) for s in cells)
             ends = loops_over(inner, ends)
         return loops_over(around, (*starts, *turns, *ends))
 
@@ -168,15 +171,17 @@ def nest(segment: ir.Segment, phase: ir.Phase, columns: Sequence[Axis], serial: 
 
 
 def _column_loops(phase: ir.Phase, columns: Sequence[Axis], chunk: int, block: int) -> list[ir.Loop]:
-    """The loops over a phase's column axes, outermost first. That one ends with the task's columns.
+    """The loops over a phase's column axes, outermost first. That one has the task's columns.
 
     ``chunk`` is how many a task has, or 0 if it has all.
     """
     outer, *inner = (ir.Loop(name, 0, n, ()) for name, _, n in reversed(columns))
     if block and (chunk or phase.cols % block):
         column = variable(outer.var, outer.last) * block + variable(inner[0].var, block)
-        inner = [replace(inner[0], part="chunk" if chunk else "", within=(Within(column, 0, chunk or phase.cols),))]
-    return [replace(outer, part="chunk_turns" if chunk else "", step=math.prod(loop.last for loop in inner)), *inner]
+        within = Within(column, 0, chunk or phase.cols)
+        inner = [replace(inner[0], part="chunk" if chunk else "", within=(within,))]
+    step = math.prod(loop.last for loop in inner)
+    return [replace(outer, part="chunk_turns" if chunk else "", step=step), *inner]
 
 
 def loops_over(loops: Sequence[ir.Loop], body: ir.Nest) -> ir.Nest:
@@ -206,7 +211,8 @@ def with_parts(phase: ir.Phase) -> ir.Phase:
     def joined(stmt: ir.Stmt) -> ir.Nest:
         if not isinstance(stmt, ir.Loop) or any(isinstance(s, ir.Loop) for s in stmt.body):
             return (stmt,)
-        folds = [s.fold for s in stmt.body if isinstance(s, ir.Accumulate) and s.fold.along != "carry"]
+        sums = (s.fold for s in stmt.body if isinstance(s, ir.Accumulate))
+        folds = [f for f in sums if f.along != "carry"]
         parts = {f.result: replace(f, result=f"{f.result}_part", buffer="", cell=ZERO, lost="") for f in folds}
         body = with_folds(stmt.body, lambda f: parts.get(f.result, f))
         totals = (ir.Accumulate(replace(f, value=parts[f.result].result)) for f in folds)
@@ -225,7 +231,8 @@ def _split(digit: Digit, axes: Sequence[Axis], cols: int, chunked: bool) -> Inde
     total = Index()
     for name, stride, size in axes:  # of each axis the part that lies within the digit
         end = stride * size
-        first, last = max(low, stride), end if high >= cols and stride == axes[-1][1] else min(high, end)
+        first = max(low, stride)
+        last = end if high >= cols and stride == axes[-1][1] else min(high, end)
         if first < last:
             total = total + Index(0, ((first // low, Digit(name, first // stride, last // first)),))
     if chunked and high >= cols:

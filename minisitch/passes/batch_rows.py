@@ -8,7 +8,8 @@ this. Loops of 32 columns end before the first result is there, and the core wai
 different rows do not wait for each other:
 
 Before:  row: max -> r1; exp, sum -> r5; divide
-After:   8 rows: max -> r1, kept in b1[lane_row]; 8 rows: r1 = b1[lane_row], exp, sum -> r5, kept in b5[lane_row]; ...
+After:   8 rows: max -> r1, kept in b1[lane_row];
+         8 rows: r1 = b1[lane_row], exp, sum -> r5, kept in b5[lane_row]; ...
 
 A scratch row that keeps a whole row of values becomes one for each of the rows. Not for split rows.
 """
@@ -27,7 +28,8 @@ from .axes import over_rows
 from .registry import kernel_pass
 
 SHORT_ROW = 256  # columns; the loops of a longer row are long enough to hide the wait
-ELEMENTS = 1024  # of the rows taken together: 4 kB of each float32 array, so that all stay in the nearest cache
+# Of the rows taken together: 4 kB of each float32 array, so that all stay in the nearest cache.
+ELEMENTS = 1024
 MOST_ROWS, FEWEST_ROWS = 32, 4
 
 
@@ -36,7 +38,8 @@ def batch_rows(kernel: ir.Kernel) -> ir.Kernel:
     """Take the short rows of each segment together."""
     segments, buffers = [], dict(kernel.by_name)
     for segment in kernel.segments:
-        made, rows = (segment, ()) if segment.step > 1 or segment.windows else take_together(segment, buffers)
+        alone = segment.step > 1 or segment.windows
+        made, rows = (segment, ()) if alone else take_together(segment, buffers)
         segments.append(made)
         buffers |= {b.name: b for b in rows}
     if len(buffers) == len(kernel.buffers):
@@ -44,15 +47,16 @@ def batch_rows(kernel: ir.Kernel) -> ir.Kernel:
     return replace(kernel, segments=tuple(segments), buffers=tuple(buffers.values()))
 
 
-def take_together(segment: ir.Segment, buffers: Mapping[str, ir.Buffer]) -> tuple[ir.Segment, tuple[ir.Buffer, ...]]:
+def take_together(segment: ir.Segment,
+                  buffers: Mapping[str, ir.Buffer]) -> tuple[ir.Segment, tuple[ir.Buffer, ...]]:
     """The segment with short rows taken together, and the buffers for what crosses its loops.
 
     The segment itself, without buffers, if its rows are long, few or split, or if nothing crosses.
     """
     cols = max((p.cols * p.serial for p in segment.phases), default=0)
     crossing = _crossing(segment.phases)
-    if (segment.kind != "row" or segment.chunks != 1 or segment.slices != 1 or not 1 < cols <= SHORT_ROW
-            or not crossing or "" in crossing.values()):
+    if (segment.kind != "row" or segment.chunks != 1 or segment.slices != 1
+            or not 1 < cols <= SHORT_ROW or not crossing or "" in crossing.values()):
         return segment, ()
     rows = min(MOST_ROWS, max(FEWEST_ROWS, ELEMENTS // cols))
     if segment.rows < 2 * rows:
@@ -64,7 +68,8 @@ def take_together(segment: ir.Segment, buffers: Mapping[str, ir.Buffer]) -> tupl
     here = variable("lane_row", rows)
     places = {name: ir.Load(name, b.name, here, (), False, b.dtype, b.node)
               for (name, _), b in zip(crossing, made.values(), strict=True)}
-    kept = {a.buffer: buffers[a.buffer] for a in accesses(segment, segment.nest) if buffers[a.buffer].role == "kept"}
+    kept = {a.buffer: buffers[a.buffer] for a in accesses(segment, segment.nest)}
+    kept = {name: b for name, b in kept.items() if b.role == "kept"}
     starts = {name: here * b.size for name, b in sorted(kept.items())}
     phases = tuple(_over_rows(_apart(p, starts), rows, places) for p in segment.phases)
     longer = (replace(kept[name], size=kept[name].size * rows) for name in starts)
@@ -92,7 +97,8 @@ def _made(phase: ir.Phase) -> Iterator[tuple[str, int, str]]:
 
 def _read(phase: ir.Phase) -> set[str]:
     values = {s.fold.value for s in ir.each(phase.nest, ir.Accumulate)}
-    return values.union(*(ir.operands(s) for s, _ in ir.walk(phase.nest) if isinstance(s, ir.Scalar)))
+    scalars = (s for s, _ in ir.walk(phase.nest) if isinstance(s, ir.Scalar))
+    return values.union(*map(ir.operands, scalars))
 
 
 def _crossing(phases: Sequence[ir.Phase]) -> dict[tuple[str, int], str]:
@@ -106,7 +112,8 @@ def _crossing(phases: Sequence[ir.Phase]) -> dict[tuple[str, int], str]:
 
 def _apart(phase: ir.Phase, starts: Mapping[str, Index]) -> ir.Phase:
     """Each row keeps its values in a place of its own."""
-    return with_accesses(phase, lambda s: replace(s, index=s.index + starts[s.buffer]) if s.buffer in starts else s)
+    return with_accesses(
+        phase, lambda s: replace(s, index=s.index + starts[s.buffer]) if s.buffer in starts else s)
 
 
 def _over_rows(phase: ir.Phase, rows: int, places: Mapping[str, ir.Load]) -> ir.Phase:
@@ -126,5 +133,5 @@ def _over_rows(phase: ir.Phase, rows: int, places: Mapping[str, ir.Load]) -> ir.
         return (stmt, *(ir.Store(p.buffer, p.index, p.target, (), p.node) for p in kept))
 
     read = _read(phase) - own
-    nest = (*(load for name, load in places.items() if name in read), *rewritten(phase.nest, put_away))
-    return replace(phase, nest=over_rows(rows, nest))
+    loads = (load for name, load in places.items() if name in read)
+    return replace(phase, nest=over_rows(rows, (*loads, *rewritten(phase.nest, put_away))))

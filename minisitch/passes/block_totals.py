@@ -25,7 +25,8 @@ from ..ops import kind_of
 from . import axes
 from .registry import kernel_pass
 
-BLOCK = 1024  # columns of a long row that have a total of their own: 16 to 32 additions, one vector after the other
+# Columns of a long row that have a total of their own: 16 to 32 additions, vector after vector.
+BLOCK = 1024
 VECTORS = 64  # columns that a core adds at once: four of its widest vectors
 FEW = 64  # elements of an inner axis that are worth a total of their own
 
@@ -69,4 +70,5 @@ def _block(phase: Phase, columns: Sequence[axes.Axis]) -> int:
 
 
 def _rounds(phase: Phase) -> bool:
-    return any(f.along == "row" and f.op in ("sum", "prod") and kind_of(f.dtype) == "float" for f in parts(phase).folds)
+    return any(f.along == "row" and f.op in ("sum", "prod") and kind_of(f.dtype) == "float"
+               for f in parts(phase).folds)

@@ -5,7 +5,8 @@ few at a time.
 
 Before:  for ser in 0..512:  for col in 0..4096:  a[col] += x[ser * 4096 + col]
 After:   for s0 in 0..64:  for col in 0..4096:    part = 0
-                                                  for swept in 0..8: part += x[(s0 * 8 + swept) * 4096 + col]
+                                              for swept in 0..8:
+                                                  part += x[(s0 * 8 + swept) * 4096 + col]
                                                   a[col] += part
 
 Left out: loops whose body is too long to repeat, and loops over few reduced rows.
@@ -24,7 +25,8 @@ from .registry import kernel_pass
 
 SWEEP = 8  # reduced rows at once
 FEW = 64  # reduced rows, as partial results are, that are not worth it
-MOST_UNROLLED = 32  # statements that this may make of a loop's body (measured: 4 rows help nearly as much)
+# Statements that this may make of a loop's body (measured: 4 rows help nearly as much).
+MOST_UNROLLED = 32
 
 
 @kernel_pass("column_sweep", "cpu")
@@ -49,7 +51,8 @@ def _swept(kernel: Kernel, segment: Segment) -> Segment:
 def _swept_phase(kernel: Kernel, segment: Segment, phase: Phase, sweep: int) -> Phase:
     rows = phase.serial // sweep
     serial = [("swept", 1, sweep), ("s0", sweep, rows)]
-    nested = axes.nest(segment, in_rows(kernel, phase, rows, 1), axes.column_axes(segment, phase), serial, inside=1)
+    rows_of_sums = in_rows(kernel, phase, rows, 1)
+    nested = axes.nest(segment, rows_of_sums, axes.column_axes(segment, phase), serial, inside=1)
 
     def inwards(stmt: Stmt) -> Nest:
         """The rows of a sweep are the innermost loop, and a slice has whole sweeps."""
@@ -71,9 +74,10 @@ def _sweep(segment: Segment, phase: Phase) -> int:
     """
     if not axes.is_flat(phase) or phase.serial == 1 or len(axes.column_axes(segment, phase)) > 1:
         return 1
-    light = all(isinstance(s, Load | Compute) and not (s.guard if isinstance(s, Load) else s.heavy) for s in parts(phase).body)
-    sums = all(f.along == "column" for f in parts(phase).folds)
-    if not light or not sums or not axes.takes_column_whole(phase) or phase.cols < SWEEP or phase.serial < FEW:
+    light = all((isinstance(s, Load) and not s.guard) or (isinstance(s, Compute) and not s.heavy)
+                for s in parts(phase).body)
+    sums = all(f.along == "column" for f in parts(phase).folds) and axes.takes_column_whole(phase)
+    if not light or not sums or phase.cols < SWEEP or phase.serial < FEW:
         return 1
     most = min(SWEEP, MOST_UNROLLED // (len(parts(phase).body) + len(parts(phase).folds)))
     digits = (d for s in parts(phase).body for index in indices(s) for d in axes.digits_of(index, "ser"))

@@ -2,8 +2,10 @@
 
 In:  a kernel for a CPU. Out: the same kernel, its innermost loops in a few pieces.
 
-Before:  for col in 0..32:  v1 = a[col] if col < 16;  v2 = b[col - 16] if col >= 16;  y[col] = v1 if col < 16 else v2
-After:   for col in 0..16:  y[col] = a[col]           for col in 16..32:  y[col] = b[col - 16]
+Before:  for col in 0..32:   v1 = a[col] if col < 16;  v2 = b[col - 16] if col >= 16
+                             y[col] = v1 if col < 16 else v2
+After:   for col in 0..16:   y[col] = a[col]
+         for col in 16..32:  y[col] = b[col - 16]
 
 A loop whose guards change in more than ``MOST_CUTS`` places stays whole.
 """
@@ -34,8 +36,8 @@ def _cut(phase: Phase) -> Phase:
     loop = loops[0] if len(loops) == 1 else None
     if not loop or loop.part or loop.within or loop.kind != "serial" or not loop.var.startswith("c"):
         return phase
-    cuts = sorted({edge for s in parts(phase).body for c in getattr(s, "guard", ()) for edge in _span(c, loop) or ()
-                   if 0 < edge < loop.last})
+    guards = (c for s in parts(phase).body for c in getattr(s, "guard", ()))
+    cuts = sorted({edge for c in guards for edge in _span(c, loop) or () if 0 < edge < loop.last})
     if not 0 < len(cuts) <= MOST_CUTS:
         return phase
     pieces = tuple(replace(loop, first=first, last=last, body=within(loop.body, loop, first, last))
@@ -59,8 +61,10 @@ def within(body: Nest, loop: Loop, first: int, last: int) -> Nest:
 
     A load whose guard fails there gives 0, a choice gives its other value, and a store is left out.
 
-    Before:  for col in range(32): v1 = a[col] if col < 16; v2 = b[col - 16] if col >= 16; v3 = v1 if col < 16 else v2
-    After:   for col in range(0, 16): v1 = a[col]; v2 = 0; v3 = v1       for col in range(16, 32): v1 = 0; v2 = b[col - 16]; v3 = v2
+    Before:  for col in range(32): v1 = a[col] if col < 16; v2 = b[col - 16] if col >= 16;
+                 v3 = v1 if col < 16 else v2
+    After:   for col in range(0, 16): v1 = a[col]; v2 = 0; v3 = v1
+             for col in range(16, 32): v1 = 0; v2 = b[col - 16]; v3 = v2
     """
     found: list[Stmt] = []
     for stmt in body:

@@ -2,8 +2,10 @@
 
 In:  a kernel for a CPU. Out: the same kernel, without the kept rows for which an output has room.
 
-Before:  phase 1: k4[col] = v4          phase 2: v4 = k4[col]; y0[row * 1024 + col] = v4 / r5
-After:   phase 1: y0[row * 1024 + col] = v4     phase 2: v4 = y0[row * 1024 + col]; y0[row * 1024 + col] = v4 / r5
+Before:  phase 1: k4[col] = v4
+         phase 2: v4 = k4[col]; y0[row * 1024 + col] = v4 / r5
+After:   phase 1: y0[row * 1024 + col] = v4
+         phase 2: v4 = y0[row * 1024 + col]; y0[row * 1024 + col] = v4 / r5
 
 The output has the same dtype, and its elements lie in the same order. Each element of it is written
 in the loop that reads the row last, or later. A row stays if it is read at another index than
@@ -16,7 +18,7 @@ from dataclasses import replace
 
 from ..fuse import Decision
 from ..kernel.ir import Buffer, Kernel, Location, Phase, Segment
-from ..kernel.nests import accesses, with_accesses
+from ..kernel.nests import Access, accesses, with_accesses
 from ..stitch.index import Index
 from .registry import kernel_pass
 
@@ -32,14 +34,17 @@ def keep_in_output(kernel: Kernel) -> Kernel:
             if place := _host(kernel, segment, row, set(hosts.values())):
                 host, index = place
                 hosts[row.name] = host
-                segment = replace(segment, phases=tuple(_moved(p, row.name, host, index) for p in segment.phases))
+                moved = tuple(_moved(p, row.name, host, index) for p in segment.phases)
+                segment = replace(segment, phases=moved)
         segments[number] = segment
     if not hosts:
         return kernel
-    words = {row: Location(words=f"the row of {host}, which is written last") for row, host in hosts.items()}
+    words, decisions = dict[str, Location](), []
+    for name, host in hosts.items():
+        words[name] = Location(words=f"the row of {host}, which is written last")
+        decisions.append(Decision((kernel.by_name[name].node,), "place", "output-row",
+                                  f"kept in {host}, which the same loop overwrites last"))
     locations = tuple(tuple(words.get(at.buffer, at) for at in each) for each in kernel.locations)
-    decisions = [Decision((kernel.by_name[row].node,), "place", "output-row",
-                          f"kept in {host}, which the same loop overwrites last") for row, host in hosts.items()]
     buffers = tuple(b for b in kernel.buffers if b.name not in hosts)
     return replace(kernel, segments=tuple(segments), buffers=buffers, locations=locations,
                    decisions=(*kernel.decisions, *decisions))
@@ -47,20 +52,27 @@ def keep_in_output(kernel: Kernel) -> Kernel:
 
 def _host(kernel: Kernel, segment: Segment, row: Buffer, taken: set[str]) -> tuple[str, Index] | None:
     """The output that can hold a kept row, and where in it an element lies."""
-    uses = [(k, a) for k, phase in enumerate(segment.phases) for a in accesses(segment, phase.nest) if a.buffer == row.name]
-    value = kernel.plan.final[row.node]
-    if not uses or value.role != "map" or len({(a.index, segment.phases[k].cols) for k, a in uses}) > 1:
+    def accesses_to(name: str) -> list[tuple[int, Access]]:
+        return [(k, a) for k, phase in enumerate(segment.phases)
+                for a in accesses(segment, phase.nest) if a.buffer == name]
+
+    uses, value = accesses_to(row.name), kernel.plan.final[row.node]
+    places = {(a.index, segment.phases[k].cols) for k, a in uses}
+    if len(places) != 1 or value.role != "map":
         return None
     last = max(k for k, _ in uses)
-    for output in (b for b in kernel.buffers if b.scope == "output" and b.name not in taken and b.dtype == row.dtype):
-        other = kernel.plan.final[output.node]
-        alike = (other.role, other.domain, other.result_at, other.extents) == ("map", value.domain, value.result_at, value.extents)
-        found = [(k, a) for k, phase in enumerate(segment.phases) for a in accesses(segment, phase.nest)
-                 if a.buffer == output.name]
-        if alike and len(found) == 1 and found[0][1].stores and found[0][0] >= last and not found[0][1].guard:
-            return output.name, found[0][1].index
+    free = (b for b in kernel.buffers if b.scope == "output" and b.name not in taken)
+    for output in (b for b in free if b.dtype == row.dtype):
+        other, found = kernel.plan.final[output.node], accesses_to(output.name)
+        alike = other.role == "map" and (other.domain, other.result_at, other.extents) == (
+            value.domain, value.result_at, value.extents)
+        if alike and len(found) == 1:
+            (k, only), = found
+            if only.stores and k >= last and not only.guard:
+                return output.name, only.index
     return None
 
 
 def _moved(phase: Phase, row: str, host: str, index: Index) -> Phase:
-    return with_accesses(phase, lambda stmt: replace(stmt, buffer=host, index=index) if stmt.buffer == row else stmt)
+    return with_accesses(
+        phase, lambda s: replace(s, buffer=host, index=index) if s.buffer == row else s)

@@ -51,13 +51,15 @@ def _nested(kernel: Kernel, segment: Segment, phase: Phase) -> Phase:
     inside = 0
     if phase.serial != 1 or any(f.along == "column" for f in parts(phase).folds):
         inside = len(columns) if tiles else 0 if _folds_together(phase) else 1
-    return axes.nest(segment, in_rows(kernel, phase, phase.serial, inside), columns, serial, inside=inside)
+    rows = in_rows(kernel, phase, phase.serial, inside)
+    return axes.nest(segment, rows, columns, serial, inside=inside)
 
 
 def _folds_together(phase: Phase) -> bool:
     """True if all that moves with the serial axis is read along it."""
     moving = [s.index for s in parts(phase).body if isinstance(s, Load) and "ser" in s.index.variables]
-    return all(any(c == 1 and isinstance(a, Digit) and (a.var, a.stride) == ("ser", 1) for c, a in i.terms) for i in moving)
+    return all(any(c == 1 and isinstance(a, Digit) and (a.var, a.stride) == ("ser", 1)
+                   for c, a in index.terms) for index in moving)
 
 
 # ---------------------------------------------------------------- rows of sums
@@ -67,13 +69,15 @@ def in_rows(kernel: Kernel, phase: Phase, additions: int, inside: int) -> Phase:
     ``inside`` of its column axes run inside the reduced rows. If that is 0, sums stay in registers.
     ``additions`` is the number of additions to each cell of the row.
     """
-    partial = {s.target for s in parts(phase).body if isinstance(s, Load) and kernel.by_name[s.buffer].role == "partial"}
+    loads = [s for s in parts(phase).body if isinstance(s, Load)]
+    partial = {s.target for s in loads if kernel.by_name[s.buffer].role == "partial"}
 
     def placed(f: Fold) -> Fold:
         if f.along != "column" or not inside:  # a register, as in the plain kernel
             return f
         row = f"{'m' if f.value in partial else 'a'}{f.node}"
-        return replace(f, buffer=row, lost=f"l{f.node}" if f.rounds and additions > LONG_SUM_OF_A_CORE else "")
+        loses = f.rounds and additions > LONG_SUM_OF_A_CORE
+        return replace(f, buffer=row, lost=f"l{f.node}" if loses else "")
 
     return replace(phase, nest=with_folds(phase.nest, placed))
 

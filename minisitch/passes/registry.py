@@ -47,8 +47,8 @@ PASSES: dict[str, Pass] = {}
 # What runs by default on each kind of device, in this order.
 DEFAULTS = {
     "gpu": ("share_memory", "share_row_values", "vectorize"),
-    "cpu": ("keep_in_output", "share_memory", "share_row_values", "column_sweep", "tile_transpose", "block_totals",
-            "nest_loops", "cut_loops", "batch_rows", "windows"),
+    "cpu": ("keep_in_output", "share_memory", "share_row_values", "column_sweep", "tile_transpose",
+            "block_totals", "nest_loops", "cut_loops", "batch_rows", "windows"),
 }
 
 
@@ -75,12 +75,14 @@ def _registering(what: str, name: str, kind: str = "") -> Callable[[AnyPass], An
     if not isinstance(name, str) or not name:
         raise MinisitchError(f"a pass is registered under a name; write @{what}_pass('mine')")
     if not isinstance(kind, str) or kind not in ("", *DEFAULTS):
-        raise MinisitchError(f"no device is of the kind {kind!r}{near(kind, DEFAULTS)}; take \"cpu\", \"gpu\", or none for both")
+        raise MinisitchError(f"no device is of the kind {kind!r}{near(kind, DEFAULTS)}; "
+                             'take "cpu", "gpu", or none for both')
 
     def register(function: AnyPass) -> AnyPass:
         ours = any(name in names for names in DEFAULTS.values())
         if ours and function.__module__.partition(".")[0] != __name__.partition(".")[0]:
-            raise MinisitchError(f"{name!r} is a pass of this package; register yours under another name")
+            raise MinisitchError(f"{name!r} is a pass of this package; "
+                                 "register yours under another name")
 
         def rewrite(value: Any) -> Any:
             return _applied(name, function, value) if kind in ("", value.device.kind) else value
@@ -101,7 +103,8 @@ def _applied(name: str, function: Callable[[Any], Any], value: Kernel | StitchPl
     except Exception as raised:
         raise PassError(f"pass {name} raised {type(raised).__name__}: {raised}", name, "raised") from raised
     if not isinstance(made, type(value)):
-        raise PassError(f"pass {name} returned {type(made).__name__}, expected a {type(value).__name__}", name, "returned")
+        kinds = f"returned {type(made).__name__}, expected a {type(value).__name__}"
+        raise PassError(f"pass {name} {kinds}", name, "returned")
     return made
 
 
@@ -115,8 +118,8 @@ def chosen(passes: str | Sequence[str], device: Device) -> tuple[str, ...]:
     asked = (passes,) if isinstance(passes, str) else tuple(passes)
     for name in asked:
         if name not in PASSES:
-            raise MinisitchError(f"unknown pass {name!r}{near(name, PASSES)}; take \"default\", or a tuple of these: "
-                                 f"{', '.join(sorted(PASSES))}")
+            raise MinisitchError(f"unknown pass {name!r}{near(name, PASSES)}; take \"default\", or "
+                                 f"a tuple of these: {', '.join(sorted(PASSES))}")
     return asked
 
 
@@ -126,7 +129,9 @@ def idle(name: str, device: Device) -> str:
     Empty if no pass has this name.
     """
     default = " or passes=\"default\"" * (name in DEFAULTS[device.kind])
-    return f"the pass {name!r} does not run here; write passes=({name!r},){default}" if name in list(PASSES) else ""
+    if name not in list(PASSES):
+        return ""
+    return f"the pass {name!r} does not run here; write passes=({name!r},){default}"
 
 
 def for_target(passes: str | Sequence[str] | None, target: str) -> str | Sequence[str]:

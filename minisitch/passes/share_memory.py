@@ -42,7 +42,8 @@ def share_memory(kernel: Kernel) -> Kernel:
         return kernel
     rows = [b.slot for b in buffers if b.scope == "shared"]
     segments = kernel.segments
-    if len(rows) != len(set(rows)) and kernel.device.kind == "gpu":  # the next task may write where this one still reads
+    # The next task may write where this one still reads.
+    if len(rows) != len(set(rows)) and kernel.device.kind == "gpu":
         segments = tuple(replace(s, task_barrier=_between_tasks(s)) for s in segments)
     return replace(kernel, buffers=buffers, segments=segments)
 
@@ -54,7 +55,8 @@ def _between_tasks(segment: Segment) -> str:
 
 def _shared(kernel: Kernel, scope: str) -> Iterator[Buffer]:
     """The buffers of a scope, each with the slot of those that it takes turns with."""
-    buffers = [b for b in kernel.buffers if b.scope == scope and (scope == "scratch" or b.role in ("kept", "carry"))]
+    turns = (b for b in kernel.buffers if scope == "scratch" or b.role in ("kept", "carry"))
+    buffers = [b for b in turns if b.scope == scope]
     for b, owner in zip(buffers, share(buffers, _Lives(kernel, scope).take_turns), strict=True):
         yield replace(b, slot=buffers[owner].name)
 
@@ -84,7 +86,8 @@ class _Lives:
         self.uses: dict[str, list[tuple[int, Access]]] = {}  # by buffer: in which loop, and how
         for number, loop in enumerate(self.loops):
             segment = kernel.segments[loop.segment]
-            sums = (Access(f.buffer, f.cell, True) for f in segment.carries)  # a block's sums live as long as its tasks
+            # A block's sums live as long as its tasks.
+            sums = (Access(f.buffer, f.cell, True) for f in segment.carries)
             for access in chain(accesses(segment, loop.phase.nest), sums, accesses(segment, segment.closing)):
                 self.uses.setdefault(access.buffer, []).append((number, access))
 
@@ -108,7 +111,8 @@ class _Lives:
         last, written = max(((k, a) for k, a in self.uses[new.name] if a.stores), key=lambda use: use[0])
         first, made = next((k, a) for k, a in self.uses[old.name] if a.stores)
         writer, maker = self.loops[last], self.loops[first].phase
-        late = [(k, a) for k, a in self.uses[old.name] if not a.stores and self.loops[k].clock >= writer.clock]
+        late = [(k, a) for k, a in self.uses[old.name]
+                if not a.stores and self.loops[k].clock >= writer.clock]
         if not late or written.after_fold or _by_warps(maker) or maker.cols != writer.phase.cols:
             return False
         for k, read in late:

@@ -45,7 +45,8 @@ def reuse(phases: Sequence[ir.Phase], inputs: Collection[str]) -> list[ir.Phase]
     """
     known: dict[ir.Scalar, str] = {}
     names: dict[str, str] = {}
-    at: dict[str, ir.Clamp] = {}  # the gathers' indices at present: each loop numbers its own from 0
+    # The gathers' indices at present: each loop numbers its own from 0.
+    at: dict[str, ir.Clamp] = {}
     def reused(stmt: ir.Stmt) -> ir.Nest:
         """The statement with names of earlier values. Nothing if an earlier one has its value."""
         nonlocal known

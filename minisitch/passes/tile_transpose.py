@@ -20,7 +20,8 @@ from .axes import is_flat, nest, over_rows, takes_column_whole
 from .registry import kernel_pass
 
 LINE_COLUMNS = LINE // 4  # of a block where rows lie across each other: a cache line of float32
-TILE_ROWS = 64  # that are read across while their lines stay in cache: each has another page for each of its operands
+# That are read across while their lines stay in cache: each has other pages for its operands.
+TILE_ROWS = 64
 
 
 @kernel_pass("tile_transpose", "cpu")
@@ -32,7 +33,8 @@ def tile_transpose(kernel: Kernel) -> Kernel:
 
 
 def _may_tile(segment: Segment) -> bool:
-    return len(segment.phases) == 1 and segment.chunks == 1 and segment.kind != "column" and _across(segment.phases[0])
+    whole = segment.chunks == 1 and segment.kind != "column"
+    return whole and len(segment.phases) == 1 and _across(segment.phases[0])
 
 
 def _tiled(segment: Segment) -> Segment:

@@ -12,9 +12,11 @@ registers, and the loops are written out so that each register has a fixed numbe
 Before:  phase 0: v0 = x0[col + row * 1024]; max v0 -> r1
          phase 1: v0_1 = x0[col + row * 1024]; ... k4[col] = v4; sum v4 -> r5
          phase 2: v4_1 = k4[col]; v7 = v4_1 / r5; y0[col + row * 1024] = v7
-After:   phase 0: v0s[turn * 4 : +4] = x0[col + row * 1024 : +4]; v0 = v0s[each + turn * 4]; max v0 -> r1
+After:   phase 0: v0s[turn * 4 : +4] = x0[col + row * 1024 : +4]
+                  v0 = v0s[each + turn * 4]; max v0 -> r1
          phase 1: v0_1 = v0s[each + turn * 4]; ... k4s[each + turn * 4] = v4; sum v4 -> r5
-         phase 2: v4_1 = k4s[each + turn * 4]; v7 = v4_1 / r5; y0s[each] = v7; y0[col + row * 1024 : +4] = y0s[0 : +4]
+         phase 2: v4_1 = k4s[each + turn * 4]; v7 = v4_1 / r5; y0s[each] = v7
+                  y0[col + row * 1024 : +4] = y0s[0 : +4]
 
 An input that is a window of an array, as one step of a recurrence reads it, begins anywhere: it
 stays one column at a time. In all loops over equally many columns a thread has the same columns.
@@ -43,7 +45,9 @@ from .registry import kernel_pass, plan_pass
 ACCESS = 16  # bytes of the widest access of a thread
 APART = 2  # price of an access of one column if a thread takes several: lanes are no neighbours
 WIDEST = 8  # columns at once: more would repeat a loop's body too often
-ROOM = 24  # registers of a thread for rows, of the 64 that it has at least: of 32, a layernorm spilled some on sm_75
+# Registers of a thread for rows, of the 64 that it has at least: of 32, a layernorm spilled some on
+# sm_75.
+ROOM = 24
 LONGEST = 512  # statements that writing a loop out may make of it
 DEALT_BLOCK = 256  # threads of a block, if a row leaves room: few wait for each other
 MANY_THREADS = 512  # of several columns each: a multiprocessor has room for two such blocks
@@ -79,10 +83,11 @@ def deal_columns(plan: StitchPlan) -> StitchPlan:
     maps = maps | {key: deal(maps[key], plan.device, registers_each) for key in dealt}
     carries = {(s.level, s.space) for s in plan.sub_roots if s.role == "carry"}
     chunked = any(maps[key].splits > 1 for key in dealt)
-    # Where a row is dealt out in chunks, rows that are packed beside it need not fill a block: with 1024 threads a
-    # multiprocessor has 64 registers for each, and a chunk's loop spilled them.
-    block = max(m.threads_per_row if chunked and key[1].kind == "row" and m.splits == 1 and key not in carries else m.threads
-                for key, m in maps.items())
+    # Where a row is dealt out in chunks, rows that are packed beside it need not fill a block: with
+    # 1024 threads a multiprocessor has 64 registers for each, and a chunk's loop spilled them.
+    beside = {key for key, m in maps.items()
+              if chunked and key[1].kind == "row" and m.splits == 1 and key not in carries}
+    block = max(m.threads_per_row if key in beside else m.threads for key, m in maps.items())
     return replace(plan, maps=tuple(fill_block(maps, block).items()))
 
 
@@ -111,7 +116,8 @@ def deal(m: ThreadMap, device: Device, registers_each: int = 1) -> ThreadMap:
     resident.
     """
     if m.splits > 1:
-        threads = min(m.threads, MANY_THREADS // registers_each, max(WARP, power_of_two_at_least(-(-2 * m.chunk // COLUMNS))))
+        needed = max(WARP, power_of_two_at_least(-(-2 * m.chunk // COLUMNS)))
+        threads = min(m.threads, MANY_THREADS // registers_each, needed)
         return replace(m, threads=threads, threads_per_row=threads, why=f"{m.why}, on {threads} threads")
     most = device.max_block if m.cols > COLUMNS * MANY_THREADS else MANY_THREADS
     per_row = min(m.threads_per_row, most, max(WARP, power_of_two_at_least(-(-m.cols // COLUMNS))))
@@ -124,12 +130,14 @@ def deal(m: ThreadMap, device: Device, registers_each: int = 1) -> ThreadMap:
     while together > 1 and -(-m.rows // together) < device.sms:
         together //= 2  # for few rows, more multiprocessors rather than larger blocks
     groups = max(1, -(-m.rows // together))
-    threads, wave = together * per_row, device.wave(together * per_row, registers=MANY_REGISTERS * registers_each)
+    threads = together * per_row
+    wave = device.wave(threads, registers=MANY_REGISTERS * registers_each)
     steps = -(-groups // wave)
     blocks = -(-groups // steps)
-    why = f"{count(per_row, 'thread')} a row, {count(-(-m.cols // per_row), 'column')} each, {count(together, 'row')} a block, " \
-          f"{steps} in turn: {blocks} of {wave} resident"
-    return replace(m, blocks=blocks, threads=threads, rows_per_block=together, threads_per_row=per_row, steps=steps, why=why)
+    why = (f"{count(per_row, 'thread')} a row, {count(-(-m.cols // per_row), 'column')} each, "
+           f"{count(together, 'row')} a block, {steps} in turn: {blocks} of {wave} resident")
+    return replace(m, blocks=blocks, threads=threads, rows_per_block=together,
+                   threads_per_row=per_row, steps=steps, why=why)
 
 
 # ---------------------------------------------------------------- wide accesses
@@ -148,20 +156,26 @@ class _Widening:
     def __init__(self, kernel: ir.Kernel) -> None:
         self.kernel, self.decisions = kernel, list(kernel.decisions)
         self.buffers = {b.name: b for b in kernel.buffers}
-        self.moved: dict[str, str] = {}  # shared rows that became registers, and where they live now, in words
+        # Shared rows that became registers, and where they live now, in words.
+        self.moved: dict[str, str] = {}
 
     def result(self) -> ir.Kernel:
         segments = tuple(map(self._segment, self.kernel.segments))
-        locations = (tuple(ir.Location(words=self.moved[at.buffer] + at.words) if at.buffer in self.moved else at for at in each)
-                     for each in self.kernel.locations)
+        def where(at: ir.Location) -> ir.Location:
+            moved = self.moved.get(at.buffer)
+            return ir.Location(words=moved + at.words) if moved else at
+
+        locations = tuple(tuple(map(where, each)) for each in self.kernel.locations)
         buffers = tuple(b for b in self.buffers.values() if b.name not in self.moved)
-        return replace(self.kernel, segments=segments, buffers=buffers, locations=tuple(locations), decisions=tuple(self.decisions))
+        return replace(self.kernel, segments=segments, buffers=buffers, locations=locations,
+                       decisions=tuple(self.decisions))
 
     def _segment(self, s: ir.Segment) -> ir.Segment:
         along = {f.along for p in s.phases for f in parts(p).folds}
         if s.kind != "row" or s.carries or along - {"row"} or any(p.serial != 1 for p in s.phases):
             return s
-        alike: dict[tuple[int, bool], list[int]] = {}  # phases in which equal columns are one thread's
+        # Phases in which equal columns are one thread's.
+        alike: dict[tuple[int, bool], list[int]] = {}
         for k, p in enumerate(s.phases):
             alike.setdefault((p.cols, p.chunked), []).append(k)
         phases = list(s.phases)
@@ -198,7 +212,8 @@ class _Group:
         self.inner = {k: _computed(parts(segment.phases[k]).body) for k in members}
         self.width = self._width()
         self.turns = -(-self.columns // (self.threads * self.width))
-        self.kept: dict[tuple[str, Index], tuple[str, int]] = {}  # a kept row's registers, and the phase that fills them
+        # A kept row's registers, and the phase that fills them.
+        self.kept: dict[tuple[str, Index], tuple[str, int]] = {}
         self.room = ROOM
         if self.cols % self.width == 0:
             self._keep()
@@ -220,7 +235,7 @@ class _Group:
                 and grouped(stmt.index, self.cols, width, self.segment.chunk))
 
     def _width(self) -> int:
-        """The columns at once that take the fewest accesses, up to 16 bytes of the narrowest one."""
+        """The columns at once that take the fewest accesses, up to 16 bytes of the narrowest."""
         size = {b.name: itemsize(b.dtype) for b in self.work.kernel.buffers if b.scope != "shared"}
         moved = [(k, s) for k in self.members for s in self._accesses(k) if s.buffer in size]
         near = [size[s.buffer] for k, s in moved if self._side_by_side(k, s, 2)]
@@ -230,27 +245,30 @@ class _Group:
         found, least, narrow = 1, float(len(moved)), list[str]()
         for width in (w for w in (2, 4, 8) if w <= most):
             whole = [s for k, s in moved if self._side_by_side(k, s, width)]
-            price = sum(max(1, width * size[s.buffer] // ACCESS) / width for s in whole) + APART * (len(moved) - len(whole))
+            price = sum(max(1, width * size[s.buffer] // ACCESS) / width for s in whole)
+            price += APART * (len(moved) - len(whole))
             if why := self._refused(width):
                 narrow.append(why)
             elif price > least:
-                narrow.append(f"{len(whole)} of {len(moved)} accesses lie side by side from multiples of {width} on: too few")
+                narrow.append(f"{len(whole)} of {len(moved)} accesses lie side by side "
+                              f"from multiples of {width} on: too few")
             else:
                 found, least = width, price
         node = moved[0][1].node
         if found > 1:
-            self.work.decide(node, "widen", "vector-width", f"{found} columns a thread at once: accesses a column: {least:g}, "
-                             f"where one at a time takes {len(moved)}")
+            self.work.decide(node, "widen", "vector-width", f"{found} columns a thread at once: "
+                             f"accesses a column: {least:g}, where one at a time takes {len(moved)}")
         else:
-            self.work.decide(node, "narrow", "vector-width",
-                             "; ".join(narrow) or "no two neighbours lie side by side from an even place on, in every row")
+            none = "no two neighbours lie side by side from an even place on, in every row"
+            self.work.decide(node, "narrow", "vector-width", "; ".join(narrow) or none)
         return found
 
     def _refused(self, width: int) -> str:
         """The reason why a thread cannot take this many columns at once, or an empty text."""
         longest = max(len(parts(self.segment.phases[k]).body) for k in self.members)
         if 2 * self.columns <= self.threads * width:
-            return f"{width} of {self.columns} columns at once would leave half of {self.threads} threads without any"
+            return (f"{width} of {self.columns} columns at once would leave half of {self.threads} "
+                    "threads without any")
         if self.split and self.segment.chunk % width:
             return f"chunks of {self.segment.chunk} columns do not begin at multiples of {width}"
         return f"{width} times {longest} statements are more than {LONGEST}" if width * longest > LONGEST else ""
@@ -275,24 +293,28 @@ class _Group:
             if not again or first in again or changed or len(places) > 1:
                 continue
             others = any(s.index != index or k not in self.members for k, s in uses)
-            if self.work.buffers[buffer].scope != "shared" or (isinstance(made, ir.Store) and not others):
+            only_read_here = isinstance(made, ir.Store) and not others
+            if self.work.buffers[buffer].scope != "shared" or only_read_here:
                 found.append(_Stream(buffer, index, first, again))
         return found
 
     def _positions(self, k: int, index: Index) -> frozenset[ir.Stmt]:
         """What the gathers' indices in an index mean in this loop."""
-        return frozenset(s for s in parts(self.segment.phases[k]).before if isinstance(s, ir.Clamp) and s.target in index.loaded)
+        clamps = (s for s in parts(self.segment.phases[k]).before if isinstance(s, ir.Clamp))
+        return frozenset(s for s in clamps if s.target in index.loaded)
 
     def _keep(self) -> None:
         """Keep as many rows as there is room for, those of shared memory first."""
         streams, owners = self._streams(), self.work.kernel.owners
         names = {x.buffer for x in streams}
         shared = {name for name in names if self.work.buffers[name].scope == "shared"}
-        groups: dict[object, list[_Stream]] = {}  # rows of shared memory by the owner of their bytes, each other row alone
+        # Rows of shared memory by the owner of their bytes, each other row alone.
+        groups: dict[object, list[_Stream]] = {}
         for x in sorted(streams, key=lambda x: (x.buffer not in shared, -len(x.again))):
             groups.setdefault(owners[x.buffer] if x.buffer in shared else x, []).append(x)
         for owner, group in groups.items():
-            if names.issuperset(name for name in owners if owners[name] == owner):  # all move that share bytes, or none does
+            # All move that share bytes, or none does.
+            if names.issuperset(name for name in owners if owners[name] == owner):
                 self._keep_together(sorted(group, key=streams.index))
 
     def _keep_together(self, streams: Sequence[_Stream]) -> None:
@@ -304,12 +326,15 @@ class _Group:
         name = ""
         for x in streams:
             b = buffers[x.buffer]
-            loops = f"{x.buffer} of loop {x.first}, read again by {', '.join(map(str, x.again))}: {count(each, 'value')} a thread"
+            again = ", ".join(map(str, x.again))
+            values = count(each, "value")
+            loops = f"{x.buffer} of loop {x.first}, read again by {again}: {values} a thread"
             if not fits:
+                moved = len(x.again) * self.segment.rows * self.cols * itemsize(b.dtype)
                 where = "stays in shared memory" if b.scope == "shared" else \
-                    f"{len(x.again) * self.segment.rows * self.cols * itemsize(b.dtype)} bytes are read again from cache or memory"
-                self.work.decide(b.node, "re-read", "row-in-registers", f"{loops}, {needed} registers where {self.room} of "
-                                 f"{ROOM} are left; {where}")
+                    f"{moved} bytes are read again from cache or memory"
+                self.work.decide(b.node, "re-read", "row-in-registers", f"{loops}, {needed} "
+                                 f"registers where {self.room} of {ROOM} are left; {where}")
                 continue
             name = name or self.work.registers(f"{x.buffer}s", b.dtype, each, b.node, "its row, in registers")
             self.kept[x.buffer, x.index] = name, x.first
@@ -325,7 +350,8 @@ class _Group:
         Its loop over columns becomes one over groups of columns.
         """
         phase = self.segment.phases[k]
-        keeps = any(isinstance(s, ir.Load | ir.Store) and (s.buffer, s.index) in self.kept for s in parts(phase).body)
+        moves = (s for s in parts(phase).body if isinstance(s, ir.Load | ir.Store))
+        keeps = any((s.buffer, s.index) in self.kept for s in moves)
         turns = self.turns if keeps else 0
         if not turns and self.width == 1:
             return phase
@@ -341,14 +367,15 @@ class _Group:
             inside = (*loads, *inside, *stores)
             if turns:
                 return (self._turns(turns, inside, bool(loads or stores) or _names_column(body)),)
-            whole = self.cols - self.cols % self.width  # the columns that no group takes are taken one at a time
+            # The columns that no group takes are taken one at a time.
+            whole = self.cols - self.cols % self.width
             groups = replace(stmt, var=ir.FIRST, last=whole, body=inside, step=self.width)
             return (groups, replace(stmt, first=whole)) if whole < self.cols else (groups,)
 
         return replace(phase, nest=rewritten(phase.nest, grouped_columns))
 
     def _moved(self, k: int, kept_at: Index) -> tuple[ir.Nest, ir.Nest, ir.Nest]:
-        """The moves before a group of columns, the statements of each column, and the moves after."""
+        """The moves before a group of columns, the statements of each, and the moves after."""
         phase = self.segment.phases[k]
         body: list[ir.Stmt] = []
         moves: dict[bool, list[ir.VectorMove]] = {False: [], True: []}
@@ -364,8 +391,8 @@ class _Group:
             if k > first and not stores:
                 body.append(replace(stmt, buffer=row, index=kept_at + each))
                 continue
-            at_once = (self.width > 1 and self._side_by_side(k, stmt, self.width) and stored.count(stmt.buffer) < 2
-                       and self._in_order(stmt, phase))
+            at_once = (self.width > 1 and self._side_by_side(k, stmt, self.width)
+                       and stored.count(stmt.buffer) < 2 and self._in_order(stmt, phase))
             at = kept_at if row else ZERO
             if stores and stmt.buffer in self.work.moved:
                 pass  # its row is in registers alone
@@ -373,7 +400,8 @@ class _Group:
                 name = stmt.buffer if stores else value
                 why = f"{self.width * itemsize(b.dtype)} bytes of {b.name}"
                 row = row or self.work.registers(f"{name}s", b.dtype, self.width, stmt.node, why)
-                moves[stores].append(ir.VectorMove(stmt.buffer, stmt.index, row, at, self.width, stores, stmt.node))
+                moves[stores].append(ir.VectorMove(stmt.buffer, stmt.index, row, at, self.width,
+                                                   stores, stmt.node))
             else:
                 body.append(stmt)
             if row and (stores or at_once):
@@ -384,14 +412,16 @@ class _Group:
 
     def _turns(self, turns: int, inside: ir.Nest, named: bool) -> ir.Loop:
         """A thread's groups of columns, each written out, so that registers have fixed numbers."""
-        own, stride = f"lane * {self.width}" if self.width > 1 else "lane", self.threads * self.width
+        own = f"lane * {self.width}" if self.width > 1 else "lane"
+        stride = self.threads * self.width
         first = ir.FIRST if self.width > 1 else "col"
         last = "stop" if self.split else str(self.cols) if turns * stride > self.cols else ""
         conditions = ["live"] * self.segment.ragged + ([f"{first} < {last}"] if last else [])
         if conditions:
             inside = (ir.If(" and ".join(conditions), inside),)
         if last or named:
-            inside = (ir.Let(first, f"{f'start + {own}' if self.split else own} + turn * {stride}"), *inside)
+            own = f"start + {own}" if self.split else own
+            inside = (ir.Let(first, f"{own} + turn * {stride}"), *inside)
         return ir.Loop("turn", 0, turns, inside, "unrolled")
 
     def _in_order(self, stmt: ir.Load | ir.Store, phase: ir.Phase) -> bool:
@@ -401,7 +431,8 @@ class _Group:
         """
         owners = self.work.kernel.owners
         return all(s.index == stmt.index for s in parts(phase).body if isinstance(s, ir.Load | ir.Store)
-                   and isinstance(s, ir.Load) != isinstance(stmt, ir.Load) and owners[s.buffer] == owners[stmt.buffer])
+                   and isinstance(s, ir.Load) != isinstance(stmt, ir.Load)
+                   and owners[s.buffer] == owners[stmt.buffer])
 
 
 def _computed(body: Iterable[ir.Scalar]) -> frozenset[str]:

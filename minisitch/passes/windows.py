@@ -81,21 +81,26 @@ class _Windows:
 
     def _window(self, stmt: ir.Stmt, innermost: Innermost) -> ir.Stmt:
         """An access through a window, if it can have one."""
-        if not isinstance(stmt, ir.Load | ir.Store) or stmt.buffer not in self.sizes or (isinstance(stmt, ir.Load) and stmt.clamp):
+        if not isinstance(stmt, ir.Load | ir.Store) or stmt.buffer not in self.sizes:
+            return stmt
+        if isinstance(stmt, ir.Load) and stmt.clamp:
             return stmt
         *_, around, last = (None, *innermost.loops)
         inner = [x for x in (around if last.kind == "unrolled" else None, last) if x]
         mine = [(c, a) for c, a in stmt.index.terms if any(_depends(a, x.var) for x in inner)]
         base = Index(stmt.index.const, tuple(t for t in stmt.index.terms if t not in mine))
-        whole = [(c, x) for c, a in mine for x in inner if a == Digit(x.var, 1, self.extent[x.var]) and c > 0]
+        whole = [(c, x) for c, a in mine for x in inner
+                 if a == Digit(x.var, 1, self.extent[x.var]) and c > 0]
         if not mine or len(whole) != len(mine) or len(mine) > len(inner) or base.loaded:
             return stmt
         changes = {x.var for x in inner}.union(*(c.index.loaded for c in stmt.guard))
         if stmt.guard and (isinstance(stmt, ir.Store) or any(c.index.variables & changes for c in stmt.guard)):
             return stmt  # part of the window may lie outside
         place, length = Index(0, tuple(mine)), 1 + sum(c * (x.last - 1) for c, x in whole)
-        shared = (stmt.buffer, base, stmt.guard) in self.windows  # with the piece before, so it lies in the buffer
-        if last.first and not shared and (base.bounds[0] < 0 or base.bounds[1] + length > self.sizes[stmt.buffer]):
+        # With the piece before, so it lies in the buffer.
+        shared = (stmt.buffer, base, stmt.guard) in self.windows
+        inside = base.bounds[0] >= 0 and base.bounds[1] + length <= self.sizes[stmt.buffer]
+        if last.first and not shared and not inside:
             skipped = whole[0][0] * last.first
             base, place, length = base + skipped, place + -skipped, length - skipped
         if length < 1:
@@ -118,7 +123,8 @@ class _Windows:
         return max((k + 1 for k, here in enumerate(bound) if here & names), default=0)
 
 
-def _placed(nest: ir.Nest, loops: tuple[ir.Loop, ...], windows: dict[int, list[ir.Window]], depth: int = 0) -> ir.Nest:
+def _placed(nest: ir.Nest, loops: tuple[ir.Loop, ...], windows: dict[int, list[ir.Window]],
+            depth: int = 0) -> ir.Nest:
     """The nest with each window at the top of the last of the loops that it moves with."""
     first = tuple(takewhile(lambda s: isinstance(s, ir.Let), nest))
     rest: list[ir.Stmt] = []

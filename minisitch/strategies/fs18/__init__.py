@@ -54,7 +54,8 @@ def plan(graph: Graph, name: str, limits: Limits, decisions: Iterable[Decision] 
         sweeper = Sweeper(reads, operations, limits)
         fusions += sweeper.run()
         found += sweeper.decisions.values()
-    found += [Decision((n.id,), "keep apart", "library-call", f"{n.op} to {n.type} is a call between kernels")
+    found += [Decision((n.id,), "keep apart", "library-call",
+                       f"{n.op} to {n.type} is a call between kernels")
               for n in graph.nodes if n.kind == "library"]
     drawn = make_plan(graph, name, [sorted(f.members) for f in fusions], (), THREAD)
     owner = {output: fusion for fusion in fusions for output in fusion.outputs}

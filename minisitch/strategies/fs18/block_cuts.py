@@ -72,7 +72,8 @@ def block_cut_for(cut: Cut, shape: tuple[int, ...]) -> BlockCut | None:
         lead, inner = math.prod(shape[:d]), math.prod(shape[d + 1:])
         if cut.kind == "row" and cut.blocks % lead == 0 and shape[d] % (cut.blocks // lead) == 0:
             return BlockCut(d, cut.blocks // lead, "row")
-        if cut.kind == "column" and cut.inner == inner and (cut.blocks == inner or cut.period == inner * shape[d]):
+        whole = cut.blocks == inner or cut.period == inner * shape[d]
+        if cut.kind == "column" and cut.inner == inner and whole:
             return BlockCut(d, cut.blocks // inner, "column")
     return None
 
@@ -81,9 +82,10 @@ def block_cut_for(cut: Cut, shape: tuple[int, ...]) -> BlockCut | None:
 def operand_cut(node: Node, position: int, shape: tuple[int, ...], cut: Cut) -> Cut | None:
     """The cut of an operand under which block b holds all that block b of the output reads.
 
-    ``position`` and ``shape`` are the operand's. None if no block cut of the operand has such blocks:
-    then a block would read what other blocks own. The rules refine the paper's Table 1. Read
-    literally, the table gives wrong blocks where a boundary dimension is cut: that needs sword 1.
+    ``position`` and ``shape`` are the operand's. None if no block cut of the operand has such
+    blocks: then a block would read what other blocks own. The rules refine the paper's Table 1.
+    Read literally, the table gives wrong blocks where a boundary dimension is cut: that needs
+    sword 1.
     """
     if node.kind == "map" or cut.blocks == 1:
         return cut
@@ -92,7 +94,8 @@ def operand_cut(node: Node, position: int, shape: tuple[int, ...], cut: Cut) -> 
         prefix, suffix = aligned(node, position, shape)
         # contiguous blocks as pieces of one dimension
         if cut.kind == "row" and math.prod(out[:prefix]) % cut.blocks:
-            cut = Cut("column", cut.blocks, cut.blocks if cut.blocks == node.type.size else 1, node.type.size)
+            size = node.type.size
+            cut = Cut("column", cut.blocks, cut.blocks if cut.blocks == size else 1, size)
         if cut.kind == "column" and cut.period > math.prod(out[len(out) - suffix:]):
             return None
     cut = _normal(cut, math.prod(shape))
@@ -122,6 +125,7 @@ def _is_kept(node: Node, position: int, axis: int, shape: Sequence[int]) -> bool
         return axis != node.attr("axis")
     if node.op == "update" and position == 0:
         return True
-    if node.op in ("slice", "update") and (node.attr("start")[axis] != 0 or node.attr("step")[axis] != 1):
+    cuts = node.op in ("slice", "update")
+    if cuts and (node.attr("start")[axis] != 0 or node.attr("step")[axis] != 1):
         return False
     return shape[axis] == node.type.shape[axis]

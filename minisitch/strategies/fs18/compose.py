@@ -46,13 +46,15 @@ def compose_kernel(fusion: Fusion, body: Body) -> tuple[Composition, list[Decisi
     """
     at = (fusion.roots[0],)
     if any(s.threads for s in fusion.schedules):
-        why = f"one loop makes all {count(len(fusion.members), 'operation')}: nothing that one thread makes is read by another"
+        why = (f"one loop makes all {count(len(fusion.members), 'operation')}: "
+               "nothing that one thread makes is read by another")
         return THREAD, [Decision(at, "thread", "thread-composition", why)]
-    parts = [m for m in sorted(fusion.members, reverse=True) if fusion.graph[m].kind in ("map", "reduce")]
-    options = [(s, threads) for s in fusion.schedules for threads in thread_counts(fusion.limits.device)]
+    graph, device = fusion.graph, fusion.limits.device
+    parts = [m for m in sorted(fusion.members, reverse=True) if graph[m].kind in ("map", "reduce")]
+    options = [(s, threads) for s in fusion.schedules for threads in thread_counts(device)]
     (schedule, threads), _, prices = tune(options, parts, lambda part, option: _price(fusion, part, *option))
-    chosen = (f"{count(schedule.cut.blocks, 'block')} of {count(threads, 'thread')}, "
-              f"the cheapest of {count(len(fusion.schedules), 'schedule')} ({count(prices, 'price')})")
+    chosen = (f"{count(schedule.cut.blocks, 'block')} of {count(threads, 'thread')}, the cheapest "
+              f"of {count(len(fusion.schedules), 'schedule')} ({count(prices, 'price')})")
     try:
         blocks, kernel, decisions = _fit_shared(fusion, body, schedule, threads)
     except PlanError as refusal:
@@ -65,7 +67,8 @@ def compose_kernel(fusion: Fusion, body: Body) -> tuple[Composition, list[Decisi
 
 
 # ---------------------------------------------------------------- tuning
-def tune(options: Sequence[Option], parts: Sequence[int], price_of: Callable[[int, Option], float]) -> tuple[Option, float, int]:
+def tune(options: Sequence[Option], parts: Sequence[int],
+         price_of: Callable[[int, Option], float]) -> tuple[Option, float, int]:
     """The first option with the least sum of prices, its microseconds, and the number of prices.
 
     The sum does not predict the kernel's time; it only ranks the options. An option is dropped as
@@ -93,12 +96,14 @@ def _price(fusion: Fusion, part: int, schedule: Schedule, threads: int) -> float
     """The library's price. A value that no block owns costs the same under every schedule."""
     if isinstance(schedule.asked[part], Scattered):
         return 0.0
-    return price(entry_of(fusion.graph, fusion.graph[part], _block_cut(fusion, schedule, part), threads, fusion.limits.device))
+    node, cut = fusion.graph[part], _block_cut(fusion, schedule, part)
+    return price(entry_of(fusion.graph, node, cut, threads, fusion.limits.device))
 
 
 def _block_cut(fusion: Fusion, schedule: Schedule, value: int) -> BlockCut:
     cut = schedule.asked[value]
-    found = None if isinstance(cut, Scattered) else block_cut_for(cut, fusion.graph[value].type.shape)
+    shape = fusion.graph[value].type.shape
+    found = None if isinstance(cut, Scattered) else block_cut_for(cut, shape)
     assert found is not None, "checked when the operation was fused"
     return found
 
@@ -123,12 +128,13 @@ def wishes(fusion: Fusion, schedule: Schedule) -> dict[int, Wish]:
     loops: dict[int, set[int]] = {}  # value -> loops that read it
     spans: dict[int, int] = {}
     found: dict[int, Wish] = {}
+    own_loop = {m for m in fusion.members if m in fusion.outputs or graph[m].kind == "reduce"}
     for member in sorted(fusion.members, reverse=True):
         node = graph[member]
         readers = [r for r in fusion.reads.readers[member] if r in fusion.members]
         spans[member] = max((spans[r] + 1 for r in readers), default=0)
-        loops[member] = set().union(*({r} if r in found or r in fusion.outputs or graph[r].kind == "reduce" else loops[r]
-                                      for r in readers))
+        ends = {r for r in readers if r in found or r in own_loop}
+        loops[member] = ends.union(*(loops[r] for r in readers if r not in ends))
         if not readers or isinstance(schedule.asked[member], Scattered):
             continue
         heavy = is_heavy(graph, node)
@@ -152,13 +158,15 @@ def given_up(wanted: Mapping[int, Wish]) -> list[int]:
                   key=lambda v: (GIVEN_UP.index(wanted[v].why), wanted[v].span, -v))
 
 
-def _fit_shared(fusion: Fusion, body: Body, schedule: Schedule, threads: int) -> tuple[BlockComposition, Kernel, list[Decision]]:
+def _fit_shared(fusion: Fusion, body: Body, schedule: Schedule,
+                threads: int) -> tuple[BlockComposition, Kernel, list[Decision]]:
     """Keep all wishes, and give values up in the paper's order until the kernel fits.
 
     The reduces alone fit, which was checked when they were fused. The folds' exchange buffers come
     on top. The limit applies to what a block wants, before any value is demoted to global memory.
     """
-    wanted, limit = wishes(fusion, schedule), min(fusion.limits.shared, fusion.limits.device.shared_per_block)
+    wanted, device = wishes(fusion, schedule), fusion.limits.device
+    limit = min(fusion.limits.shared, device.shared_per_block)
     order = given_up(wanted)
     number = {whole: i for i, whole in enumerate(body.origin)}
     looped = {m for m in fusion.members if m in fusion.outputs or fusion.graph[m].kind == "reduce"}
@@ -167,14 +175,16 @@ def _fit_shared(fusion: Fusion, body: Body, schedule: Schedule, threads: int) ->
     def without(dropped: int) -> tuple[BlockComposition, Kernel]:
         kept = wanted.keys() - order[:dropped]
         schedules = tuple((v, _block_cut(fusion, schedule, v)) for v in sorted(looped | kept))
-        blocks = BlockComposition(schedules, tuple(sorted(kept)), threads).renumber(number.__getitem__)
-        return blocks, built(body.graph, fusion.limits.device, blocks)
+        cut = BlockComposition(schedules, tuple(sorted(kept)), threads)
+        blocks = cut.renumber(number.__getitem__)
+        return blocks, built(body.graph, device, blocks)
 
     def fits(dropped: int) -> bool:
         return without(dropped)[1].wanted_bytes <= limit
 
     dropped = 0 if fits(0) else bisect_left(range(len(order)), True, key=fits)
-    why = (f"with all values a block needs {without(0)[1].wanted_bytes} bytes, the limit is {limit}; a {{}} one is evaluated "
-           "where it is read")
-    return *without(dropped), [Decision((v,), "recompute", "shared-memory-shrinking", why.format(wanted[v].why))
-                               for v in order[:dropped]]
+    why = (f"with all values a block needs {without(0)[1].wanted_bytes} bytes, the limit is {limit}; "
+           "a {} one is evaluated where it is read")
+    said = [Decision((v,), "recompute", "shared-memory-shrinking", why.format(wanted[v].why))
+            for v in order[:dropped]]
+    return *without(dropped), said

@@ -35,7 +35,9 @@ def take_apart(graph: Graph, limits: Limits) -> tuple[Graph, frozenset[int], tup
     decisions = []
     for node in graph.nodes:
         operands = [new[a] for a in node.args]
-        small, why = _is_small(node, [graph[a].type for a in node.args], limits) if node.op == "matmul" else (False, "")
+        small, why = False, ""
+        if node.op == "matmul":
+            small, why = _is_small(node, [graph[a].type for a in node.args], limits)
         if small:
             new[node.id] = _product(b, node, *operands)
             products.add(new[node.id])
@@ -43,7 +45,8 @@ def take_apart(graph: Graph, limits: Limits) -> tuple[Graph, frozenset[int], tup
             source = node.type if node.kind == "source" else None
             # An input keeps its name only; a window's length belongs to the old graph.
             attributes = {k: v for k, v in node.attributes.items() if node.op != "input" or k == "name"}
-            new[node.id] = b.add(node.op, operands, type=source, where=node.where, via=node.via, **attributes)
+            new[node.id] = b.add(node.op, operands, type=source, where=node.where, via=node.via,
+                                 **attributes)
         if why:
             rule = ("fuse", "small-dot") if small else ("keep apart", "library-dot")
             decisions.append(Decision((new[node.id],), *rule, why))
@@ -58,9 +61,10 @@ def _is_small(node: Node, operands: list[TensorType], limits: Limits) -> tuple[b
     work = node.type.shape[-2] * node.type.shape[-1] * operands[0].shape[-1]
     fits = nbytes <= limits.shared and (entries >= limits.device.sms or work <= limits.serial)
     small = fits and entries == min(batches) > 1 and node.type.dtype in DTYPES and node.type.size > 0
-    return small, (f"batches of {' and '.join(map(str, batches))}, an entry {nbytes} bytes of operands and {work} multiplications; "
-                   f"a kernel takes equal batches of {' and '.join(DTYPES)} with {limits.shared} bytes, and {limits.serial} "
-                   f"multiplications where there are fewer entries than SMs")
+    return small, (f"batches of {' and '.join(map(str, batches))}, an entry {nbytes} bytes of "
+                   f"operands and {work} multiplications; a kernel takes equal batches of "
+                   f"{' and '.join(DTYPES)} with {limits.shared} bytes, and {limits.serial} "
+                   "multiplications where there are fewer entries than SMs")
 
 
 def _product(b: Builder, node: Node, left: int, right: int) -> int:
@@ -74,7 +78,8 @@ def _product(b: Builder, node: Node, left: int, right: int) -> int:
     def stretched(value: int, matrix: tuple[int, ...]) -> int:
         outer = b.type(value).shape[:-2]
         padded = (1,) * (len(batch) - len(outer)) + outer
-        return add("broadcast", [add("reshape", [value], shape=(*padded, *matrix))], shape=(*batch, m, k, n))
+        reshaped = add("reshape", [value], shape=(*padded, *matrix))
+        return add("broadcast", [reshaped], shape=(*batch, m, k, n))
 
     product = add("mul", [stretched(left, (m, k, 1)), stretched(right, (1, k, n))])
     return add("sum", [product], axes=(len(batch) + 1,), keepdims=False)

@@ -74,7 +74,8 @@ class Fusion:
         shapes = [self.graph[r].type.shape for r in self.roots]
         self.schedules = [Schedule(cut) for cut in common_cuts(shapes)]
         sizes = {math.prod(shape) for shape in shapes}
-        if len(sizes) == 1 and (len(shapes) == 1 or all(self.graph[r].kind != "reduce" for r in self.roots)):
+        reduces = [r for r in self.roots if self.graph[r].kind == "reduce"]
+        if len(sizes) == 1 and (len(shapes) == 1 or not reduces):
             self.schedules.append(Schedule(Cut("row", max(1, *sizes)), threads=True))
         self.refused = self.add(members)
         if self.refused[0]:  # no further operation can be added
@@ -88,20 +89,21 @@ class Fusion:
         """Add operations, all or none. Returns the refusing rule and a reason, or empty strings."""
         fresh = set(members)
         # The readers of the new operations that are inside.
-        inside = {r for m in fresh for r in self.reads.readers[m] if r in fresh or r in self.members}
-        outputs = {m for m in fresh if m in self.reads.stored or not inside.issuperset(self.reads.readers[m])}
-        arguments = (self.arguments | set().union(*map(self.reads.arguments, fresh))) - fresh - self.members
+        readers = self.reads.readers
+        inside = {r for m in fresh for r in readers[m] if r in fresh or r in self.members}
+        outputs = {m for m in fresh if m in self.reads.stored or not inside.issuperset(readers[m])}
+        arguments = self.arguments.union(*map(self.reads.arguments, fresh)) - fresh - self.members
         passed = len(arguments) + len(self.outputs) + len(outputs)
         if passed > MOST_ARGUMENTS:
             return "argument-limit", f"the kernel would have {passed} arguments; at most {MOST_ARGUMENTS}"
-        reduces = [self.graph[m] for m in fresh.difference(self.roots) if self.graph[m].kind == "reduce"]
-        reduced = self.reduced + sum(node.type.nbytes for node in reduces)
+        reduces = [m for m in fresh.difference(self.roots) if self.graph[m].kind == "reduce"]
+        reduced = self.reduced + sum(self.graph[m].type.nbytes for m in reduces)
         order = sorted(fresh, reverse=True)
         for m in order:
             self.places[m] = self._places(m, inside)
             if self.places[m] > MOST_CHAINS:
-                wanted = self.places[m]
-                return "too-many-places", f"%{m} {self.graph[m].op} would be wanted at {wanted} places; at most {MOST_CHAINS}"
+                return "too-many-places", (f"%{m} {self.graph[m].op} would be wanted at "
+                                           f"{self.places[m]} places; at most {MOST_CHAINS}")
         left: list[Schedule] = []
         reasons: dict[str, str] = {}
         # Block schedules come first, because their reasons say more.
@@ -111,11 +113,14 @@ class Fusion:
             if refusal := self._propagate(schedule, order, inside, outputs):
                 reasons.setdefault("no-satisfiable-schedule", f"cut in {blocks}, {refusal}")
             elif shared > limit:
-                reasons.setdefault("shared-memory-limit", f"{shared} bytes of reduces in each of {blocks}; the limit is {limit}")
+                reasons.setdefault("shared-memory-limit",
+                                   f"{shared} bytes of reduces in each of {blocks}; the limit is {limit}")
             else:
                 left.append(schedule)
         if not left:  # report the rule that came nearest: memory, then the most blocks
-            rule = "shared-memory-limit" if "shared-memory-limit" in reasons else "no-satisfiable-schedule"
+            rule = "shared-memory-limit"
+            if rule not in reasons:
+                rule = "no-satisfiable-schedule"
             return rule, reasons.get(rule, "its roots have no block count in common")
         self.schedules = left
         self.members |= fresh
@@ -139,7 +144,8 @@ class Fusion:
                     same = max(same, self.places[reader])
         return same + more
 
-    def _propagate(self, schedule: Schedule, order: Sequence[int], inside: set[int], outputs: set[int]) -> str:
+    def _propagate(self, schedule: Schedule, order: Sequence[int], inside: set[int],
+                   outputs: set[int]) -> str:
         """Record what a schedule asks of new operations, readers first. Returns a refusal or "".
 
         If every schedule refuses, the records are overwritten at the next attempt.
@@ -160,13 +166,15 @@ class Fusion:
         cuts = {cut for cut in found if isinstance(cut, Cut)}
         scattered = [asked for asked in found if isinstance(asked, Scattered)]
         if scattered or len(cuts) > 1:
-            return Scattered(len(cuts) + sum(s.places for s in scattered), any(s.stretched for s in scattered))
+            places = len(cuts) + sum(s.places for s in scattered)
+            return Scattered(places, any(s.stretched for s in scattered))
         return cuts.pop() if cuts else schedule.cut
 
     def _through(self, schedule: Schedule, read: OperandRead, asked: Cut | Scattered) -> Cut | Scattered:
         reader = read.way[0][0]
         if schedule.threads and reader.kind == "reduce":  # its loop runs over its operand
-            return self.reads.asked(read.way[1:], Cut("row", max(1, self.graph[reader.args[0]].type.size)))
+            operand = self.graph[reader.args[0]].type
+            return self.reads.asked(read.way[1:], Cut("row", max(1, operand.size)))
         return self.reads.asked(read.way, asked)
 
     def _refusal(self, schedule: Schedule, member: int, cut: Cut | Scattered, is_output: bool) -> str:
@@ -183,12 +191,14 @@ class Fusion:
             if cut.places > most or (most == 1 and cut.stretched):
                 return f"%{member} {node.op} would be evaluated again at {count(cut.places, 'place')}"
             return ""
-        if block_cut_for(cut, node.type.shape) is None or (schedule.threads and cut.blocks != max(1, node.type.size)):
+        threaded_apart = schedule.threads and cut.blocks != max(1, node.type.size)
+        if block_cut_for(cut, node.type.shape) is None or threaded_apart:
             return f"%{member} {node.type} has no {cut.blocks} blocks"
         if member in self.limits.products and math.prod(node.type.shape[:-2]) % cut.blocks:
             return f"{cut.blocks} blocks cut the matrices of product %{member}"
         idle = not schedule.threads and cut.blocks < self.limits.device.sms
-        if idle and (work := max(self.graph[a].type.size for a in (member, *node.args))) > self.limits.serial * cut.blocks:
+        work = max(self.graph[a].type.size for a in (member, *node.args))
+        if idle and work > self.limits.serial * cut.blocks:
             return (f"{work // cut.blocks} elements a block of %{member} {node.op} "
                     f"keep {cut.blocks} of {self.limits.device.sms} SMs busy")
         return ""
@@ -203,4 +213,5 @@ def common_cuts(shapes: Sequence[Sequence[int]]) -> list[Cut]:
     """Cuts that every root can have, most blocks first: the paper's intersection."""
     first, *others = shapes
     cuts = dict.fromkeys(cut_of(t, first) for t in block_cuts_of(first))
-    return sorted((c for c in cuts if all(block_cut_for(c, shape) for shape in others)), reverse=True)
+    shared = (c for c in cuts if all(block_cut_for(c, shape) for shape in others))
+    return sorted(shared, reverse=True)

@@ -60,8 +60,9 @@ class Sweeper:
     def __init__(self, reads: OperandReads, operations: Sequence[int], limits: Limits) -> None:
         self.reads, self.graph, self.limits = reads, reads.graph, limits
         inside = set(operations)
-        self.parts = Contraction(operations, {op: [r for r in reads.readers[op] if r in inside] for op in operations},
-                                 {op: [s for s in reads.sources(op) if s in inside] for op in operations})
+        readers = {op: [r for r in reads.readers[op] if r in inside] for op in operations}
+        sources = {op: [s for s in reads.sources(op) if s in inside] for op in operations}
+        self.parts = Contraction(operations, readers, sources)
         self.decisions: dict[tuple[int, ...], Decision] = {}
         self.fusions: dict[int, Fusion] = {}  # root of a cluster -> its fusion
 
@@ -102,8 +103,9 @@ class Sweeper:
             for together in self._within(clusters):
                 members = [m for c in together for m in self.parts.members[c]]
                 if len(together) > 1 and not Fusion(self.reads, self.limits, members).refused[0]:
-                    self._decide(tuple(together), "fuse", "intra-layer",
-                                 f"{len(together)} of layer {layer} with {size} elements each; none of them needs another")
+                    why = (f"{len(together)} of layer {layer} with {size} elements each; "
+                           "none of them needs another")
+                    self._decide(tuple(together), "fuse", "intra-layer", why)
                     self.parts.contract(together)
 
     def _within(self, clusters: Sequence[int]) -> Iterator[list[int]]:
@@ -135,14 +137,16 @@ class Sweeper:
             if rule:
                 self._decide((producer, root), "keep apart", rule, why)
             else:
+                schedules = count(len(fusion.schedules), "schedule")
                 self._decide((producer, root), "fuse", "producer",
-                             f"{count(len(fusion.schedules), 'schedule')} of the kernel that ends at %{root} left")
+                             f"{schedules} of the kernel that ends at %{root} left")
             return not rule
 
         taken, given_up = grow(root, self.parts.operands, self.parts.users, self.parts.span, fits)
         for producer, user in given_up.items():
-            self._decide((producer, root), "keep apart", "give-up-user",
-                         f"%{user} {self.graph[user].op} reads it too and was given up; it may lead back here")
+            op = self.graph[user].op
+            why = f"%{user} {op} reads it too and was given up; it may lead back here"
+            self._decide((producer, root), "keep apart", "give-up-user", why)
         if taken:
             self.parts.contract([root, *sorted(taken)])
 

@@ -51,7 +51,8 @@ class Entry:
 
 def entry_of(graph: Graph, node: Node, block_cut: BlockCut, threads: int, device: Device) -> Entry:
     """The entry of a graph's node."""
-    return Entry(node.op, node.attrs, tuple(graph[a].type for a in node.args), node.type, block_cut, threads, device)
+    operands = tuple(graph[a].type for a in node.args)
+    return Entry(node.op, node.attrs, operands, node.type, block_cut, threads, device)
 
 
 def model_us(entry: Entry) -> float:
@@ -59,7 +60,8 @@ def model_us(entry: Entry) -> float:
     blocks = entry.block_cut.blocks(entry.result.shape)
     moved = entry.result.nbytes + sum(t.nbytes for t in entry.operands)
     compute = entry.work * (HEAVY_OPERATIONS if OPS[entry.op].cost == "heavy" else 1) / entry.device.flops
-    return (_cpu_us if entry.device.kind == "cpu" else _gpu_us)(entry, blocks, moved / _coalesced(entry), compute)
+    modelled = _cpu_us if entry.device.kind == "cpu" else _gpu_us
+    return modelled(entry, blocks, moved / _coalesced(entry), compute)
 
 
 def _gpu_us(entry: Entry, blocks: int, moved: float, compute: float) -> float:
@@ -70,7 +72,8 @@ def _gpu_us(entry: Entry, blocks: int, moved: float, compute: float) -> float:
     threads = max(elements, 1) / (math.ceil(max(elements, 1) / entry.threads) * entry.threads)
     turns = blocks / device.wave(entry.threads)
     busy = min(1.0, threads) * math.sqrt(min(1.0, turns))
-    return max(moved / device.bandwidth, compute) / max(busy, 1e-3) * 1e6 + device.block_barrier_us * math.ceil(turns)
+    one = max(moved / device.bandwidth, compute) / max(busy, 1e-3) * 1e6
+    return one + device.block_barrier_us * math.ceil(turns)
 
 
 def _cpu_us(entry: Entry, blocks: int, moved: float, compute: float) -> float:
@@ -90,7 +93,7 @@ def _coalesced(entry: Entry) -> float:
     return min(1.0, run * entry.result.itemsize / SECTOR)
 
 
-# Functions that measure an entry. The last one is asked. ``calibrate.measured_operations`` adds one.
+# Functions that measure an entry. The last is asked. ``calibrate.measured_operations`` adds one.
 MEASURING: list[Callable[[Entry], float]] = []
 
 

@@ -48,7 +48,8 @@ class OperandReads:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.stored = stored_values(graph)
-        self.operations = [n.id for n in graph.nodes if is_fusible(n) and (n.op not in FREE or n.id in self.stored)]
+        fusible = [n for n in graph.nodes if is_fusible(n)]
+        self.operations = [n.id for n in fusible if n.op not in FREE or n.id in self.stored]
         self.of = {op: tuple(self._read(graph[op], p) for p in range(len(graph[op].args))) for op in self.operations}
         self.readers: dict[int, list[int]] = {op: [] for op in self.operations}
         for op in self.operations:

@@ -57,7 +57,7 @@ class Contraction:
     def layer_again(self) -> None:
         """Compute the spans of the current clusters again."""
         self.span, self.layers = {}, []
-        for cluster, span in spans({cluster: self.users(cluster) for cluster in self.members}).items():
+        for cluster, span in spans({name: self.users(name) for name in self.members}).items():
             self._put(cluster, span)
 
     def _put(self, cluster: int, span: int) -> None:
@@ -91,7 +91,8 @@ class Contraction:
         self._mend(name)
 
     def _mend(self, cluster: int) -> None:
-        self._put(cluster, max([self.span[cluster], *(self.span[u] + 1 for u in self.users(cluster))]))
+        below = (self.span[u] + 1 for u in self.users(cluster))
+        self._put(cluster, max([self.span[cluster], *below]))
         pending = [cluster]
         while pending:
             above = pending.pop()

@@ -33,7 +33,7 @@ from ...graph import Graph
 from ...stitch.body import extract
 from ..astitch import astitch
 from ..prices import digest
-from .pipeline import Pipeline, PipelineRefusal, design
+from .pipeline import Pipeline, PipelineRefusal, design, refusal
 from .predict import balanced
 from .select import select
 
@@ -45,11 +45,13 @@ Designed = tuple[Pipeline | PipelineRefusal, list[Decision]]  # of a body, with 
 def kitsune(graph: Graph, device: Device) -> FusionPlan:
     """Make pipelines where patterns match and tiles can be cut, and AStitch's kernels elsewhere."""
     if device.kind == "cpu":
-        why = "stages gain where units are idle, and a CPU has none: measured, pipelines lost in five of nine programs"
-        plan, said = astitch(graph, device), Decision(graph.outputs, "keep apart", "no-pipelines-on-a-cpu", why)
+        why = ("stages gain where units are idle, and a CPU has none: "
+               "measured, pipelines lost in five of nine programs")
+        said = Decision(graph.outputs, "keep apart", "no-pipelines-on-a-cpu", why)
+        plan = astitch(graph, device)
         return replace(plan, strategy="kitsune", decisions=(said, *plan.decisions))
     chosen = select(graph)
-    decisions = [*chosen.decisions, *(d for subgraph in chosen.subgraphs for d in subgraph.decisions)]
+    decisions = [*chosen.decisions, *(d for s in chosen.subgraphs for d in s.decisions)]
     parts = _without_circles(graph, [subgraph.nodes for subgraph in chosen.subgraphs], decisions)
     stitched, known = astitch(graph, device), dict[str, Designed]()
     while True:
@@ -73,7 +75,8 @@ def _design(graph: Graph, pattern: Pattern, device: Device, known: dict[str, Des
     return known[key]
 
 
-def _finish(plan: FusionPlan, designs: dict[Pattern, Designed], decisions: Sequence[Decision]) -> FusionPlan:
+def _finish(plan: FusionPlan, designs: dict[Pattern, Designed],
+            decisions: Iterable[Decision]) -> FusionPlan:
     """The plan with the stages, queues and blocks of each pipeline."""
     patterns, said = [], list(decisions)
     for pattern in plan.patterns:
@@ -82,8 +85,10 @@ def _finish(plan: FusionPlan, designs: dict[Pattern, Designed], decisions: Seque
             assert isinstance(pipeline, Pipeline)
             kept = {behind_views(body.graph, o) for o in body.graph.outputs}
             saved = sum(body.graph[q].type.nbytes for q in {q.node for q in pipeline.queues} - kept)
-            why = f"{count(len(pipeline.stages), 'stage')} over {pipeline.sizes}: {saved} B in queues, not in memory"
-            said += [*body.decisions_in_whole(decided), Decision(pattern.members, "pipeline", "dataflow", why)]
+            stages = count(len(pipeline.stages), "stage")
+            why = f"{stages} over {pipeline.sizes}: {saved} B in queues, not in memory"
+            said += body.decisions_in_whole(decided)
+            said.append(Decision(pattern.members, "pipeline", "dataflow", why))
             pattern = replace(pattern, composition=pipeline)
         patterns.append(pattern)
     return verify_plan(replace(plan, patterns=tuple(patterns), decisions=tuple(said)))
@@ -97,13 +102,15 @@ def _dealt(graph: Graph, found: Pipeline | PipelineRefusal, device: Device) -> D
     if stages <= device.sms:
         return balanced(graph, found, device)
     half = len(found.stages) // 2
-    early, late = ({n for stage in part for n in stage.nodes} for part in (found.stages[:half], found.stages[half:]))
-    apart, why = tuple(sorted(late - early)), f"{stages} {kind} stages; {device.name} has {count(device.sms, 'SM')}"
-    return PipelineRefusal(apart, (Decision(apart, "keep apart", "more-stages-than-sms", why),)), []
+    early, late = found.stages[:half], found.stages[half:]
+    apart = {n for s in late for n in s.nodes} - {n for s in early for n in s.nodes}
+    why = f"{stages} {kind} stages; {device.name} has {count(device.sms, 'SM')}"
+    return refusal(sorted(apart), "more-stages-than-sms", why), []
 
 
 # ---------------------------------------------------------------- the rest of a refused subgraph
-def _retry(graph: Graph, part: Members, pattern: Pattern, made: Designed, decisions: list[Decision]) -> list[Members]:
+def _retry(graph: Graph, part: Members, pattern: Pattern, made: Designed,
+           decisions: list[Decision]) -> list[Members]:
     """What to try after a refusal: the part without the refused nodes, and these alone."""
     result, decided = made
     if isinstance(result, Pipeline):
@@ -111,7 +118,9 @@ def _retry(graph: Graph, part: Members, pattern: Pattern, made: Designed, decisi
     body = extract(graph, pattern)
     decisions += body.decisions_in_whole((*result.decisions, *decided))
     away = _taken_out(graph, part, {body.origin[n] for n in result.nodes})
-    pieces = [tuple(n for n in part if n not in away), tuple(sorted(away))] if 0 < len(away) < len(part) else []
+    if not 0 < len(away) < len(part):
+        return []
+    pieces = [tuple(n for n in part if n not in away), tuple(sorted(away))]
     return [piece for piece in pieces if any(graph[n].op == "matmul" for n in piece)]
 
 
@@ -133,7 +142,8 @@ def _taken_out(graph: Graph, part: Members, refused: Iterable[int]) -> set[int]:
         reached, pending = set(starts), list(starts)
         while pending:
             node = pending.pop()
-            fresh = {n for n in (graph[node].args if upwards else graph.users[node]) if n in inside} - reached
+            near = graph[node].args if upwards else graph.users[node]
+            fresh = inside.intersection(near) - reached
             reached |= fresh
             pending += fresh
         ways.append(reached)
@@ -141,12 +151,13 @@ def _taken_out(graph: Graph, part: Members, refused: Iterable[int]) -> set[int]:
 
 
 # ---------------------------------------------------------------- kernels around pipelines
-def _without_circles(graph: Graph, parts: Sequence[Members], decisions: list[Decision]) -> list[Members]:
+def _without_circles(graph: Graph, parts: list[Members], said: list[Decision]) -> list[Members]:
     """The parts without those that would wait for an earlier one that waits for them."""
     kept: list[Members] = []
     for part in parts:
         if _pipelines_before(graph, [*kept, part]) is None:
-            decisions.append(Decision(part, "keep apart", "circle", "it would wait for another pipeline that waits for it"))
+            why = "it would wait for another pipeline that waits for it"
+            said.append(Decision(part, "keep apart", "circle", why))
         else:
             kept.append(part)
     return kept

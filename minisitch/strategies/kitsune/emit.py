@@ -47,7 +47,7 @@ from ...device import Device
 from ...errors import KernelError
 from ...fuse import FREE, Stitching, behind_views, count
 from ...graph import Graph, Node
-from ...kernel.ir import Buffer, Fold, Kernel, Load, Nest, Scalar, Stmt, Store
+from ...kernel.ir import Buffer, Fold, Kernel, Load, Nest, Scalar, Segment, Stmt, Store
 from ...kernel.nests import rewritten, with_folds, with_operands
 from ...kernel.text import Writer, combine, header, literal, numpy_name
 from ...ops import SHORT, compute_dtype, itemsize
@@ -108,18 +108,20 @@ class Flow:
 
     @property
     def own(self) -> tuple[tuple[str, int], ...]:
-        """What each session allocates for it besides the workspace: queues, scratch, counters, each with its bytes."""
-        return tuple((a.name, a.size * itemsize(a.dtype)) for a in self.source.arrays if a.name in self.source.resident)
+        """What each session allocates besides the workspace: queues, scratch, counters."""
+        found = (a for a in self.source.arrays if a.name in self.source.resident)
+        return tuple((a.name, a.size * itemsize(a.dtype)) for a in found)
 
     @property
     def own_bytes(self) -> int:
         return sum(nbytes for _, nbytes in self.own)
 
     def __str__(self) -> str:
-        """The body, stages with their ranges of blocks and queues, the parameters, the kernel's text."""
+        """The body, the stages with their ranges of blocks and queues, the parameters, the text."""
         source, first = self.source, 0
-        lines = [f"# pipeline {source.name}: a program of its own, with ids of its own", str(self.body), "",
-                 str(source.pipeline), "", f"{source.name}: {source.grid} blocks of {source.block} threads, all resident; "
+        lines = [f"# pipeline {source.name}: a program of its own, with ids of its own",
+                 str(self.body), "", str(source.pipeline), "",
+                 f"{source.name}: {source.grid} blocks of {source.block} threads, all resident; "
                  f"{source.registers} registers a thread, {source.shared_bytes} B of shared memory a block"]
         for stage in source.pipeline.stages:
             lines.append(f"  {stage.name}: {count(stage.blocks, 'block')} from {first} on")
@@ -160,7 +162,8 @@ class _Tiles:
     label: str = ""
 
 
-def emit_pipeline(graph: Graph, pipeline: Pipeline, device: Device, exact: bool = True, *, tile: Tile | None = None,
+def emit_pipeline(graph: Graph, pipeline: Pipeline, device: Device, exact: bool = True, *,
+                  tile: Tile | None = None,
                   passes: tuple[str, ...] = DEFAULTS["gpu"]) -> PipelineSource:
     """The pipeline's text.
 
@@ -174,10 +177,12 @@ def emit_pipeline(graph: Graph, pipeline: Pipeline, device: Device, exact: bool 
 class _Emitter:
     """Writes the text of one pipeline. Declarations are added in front at the end."""
 
-    def __init__(self, graph: Graph, pipeline: Pipeline, device: Device, tile: Tile, exact: bool, passes: tuple[str, ...]) -> None:
+    def __init__(self, graph: Graph, pipeline: Pipeline, device: Device, tile: Tile, exact: bool,
+                 passes: tuple[str, ...]) -> None:
         threads = tile.threads
         if threads & (threads - 1):
-            raise KernelError(f"blocks of {threads} threads: shuffles between the warps of a row need a power of two, such as 256")
+            raise KernelError(f"blocks of {threads} threads: shuffles between the warps of a row "
+                              "need a power of two, such as 256")
         self.graph, self.pipeline, self.threads, self.product_tile = graph, pipeline, threads, tile
         self.device, self.passes = device, passes
         self.one_block = replace(device, sms=1, blocks_per_sm=1, max_block=threads)
@@ -197,7 +202,8 @@ class _Emitter:
         self.w = Writer(exact=exact)
 
     def _at(self, units: int) -> Graph:
-        return Graph(tuple(resized(n, self.found, units) for n in self.graph.nodes), self.graph.outputs)
+        nodes = (resized(n, self.found, units) for n in self.graph.nodes)
+        return Graph(tuple(nodes), self.graph.outputs)
 
     @property
     def small(self) -> Graph:
@@ -215,23 +221,27 @@ class _Emitter:
             self.arrays[q.name] = PipelineArray(q.name, t.dtype, t.size * q.depth, "queue")
         grid = sum(s.blocks for s in self.pipeline.stages)
         stages = self._stages()
-        counters = sum(q.depth * (1 + len(self._credits(q))) for q in self.pipeline.queues) * SPACING
+        counted = sum(q.depth * (1 + len(self._credits(q))) for q in self.pipeline.queues)
+        counters = counted * SPACING
         self.arrays["counters"] = PipelineArray("counters", "int32", counters, "counters")
         shared = _bytes(self.pool) + sum(p.shared_bytes for p in self.products.values())
         wave = self.device.wave(self.threads, shared, REGISTERS)
-        first = next((label(self.graph[n]) for s in self.pipeline.stages for n in s.nodes), "the pipeline")
+        nodes = (n for s in self.pipeline.stages for n in s.nodes)
+        first = next((label(self.graph[n]) for n in nodes), "the pipeline")
         if shared > self.device.shared_per_block:
-            raise KernelError(f"the pipeline from {first} on needs {shared} B of shared memory a block, but {self.device.name} "
-                              f"has {self.device.shared_per_block}: take strategy=\"astitch\", or smaller tiles of products")
+            raise KernelError(f"the pipeline from {first} on needs {shared} B of shared memory a "
+                              f"block, but {self.device.name} has {self.device.shared_per_block}: "
+                              'take strategy="astitch", or smaller tiles of products')
         if grid > wave:
-            raise KernelError(f"the stages of the pipeline from {first} on have {grid} blocks of {self.threads} threads, "
-                              f"but {self.device.name} holds {wave} at once: give them fewer, or take strategy=\"astitch\"")
+            raise KernelError(f"the stages of the pipeline from {first} on have {grid} blocks of "
+                              f"{self.threads} threads, but {self.device.name} holds {wave} at "
+                              'once: give them fewer, or take strategy="astitch"')
         meaning = repr((self.graph.structure, self.pipeline, self.threads, self.product_tile))
         name = f"pipeline_{hashlib.sha256(meaning.encode()).hexdigest()[:6]}"
         text = "\n".join([*self._head(name, grid, counters), *stages]) + "\n"
         registers = self.device.relaxed_registers(self.threads, shared, grid, REGISTERS)
-        return PipelineSource(self.pipeline, name, text, grid, self.threads, registers, shared, tuple(self.arrays.values()),
-                              self.w.exact)
+        return PipelineSource(self.pipeline, name, text, grid, self.threads, registers, shared,
+                              tuple(self.arrays.values()), self.w.exact)
 
     def _array(self, name: str, node: int, kind: str) -> None:
         t = self.graph[node].type
@@ -243,14 +253,16 @@ class _Emitter:
         first = 0
         for q in self.pipeline.queues:
             for what in ("WRITTEN", *(f"READ_{c}" for c in self._credits(q))):
-                yield f"{q.name.upper()}_{what} = {first}" + (f"  # {q}" if what == "WRITTEN" else "")
+                comment = f"  # {q}" if what == "WRITTEN" else ""
+                yield f"{q.name.upper()}_{what} = {first}{comment}"
                 first += q.depth * SPACING
         yield from ("", "", f"def {name}({', '.join(self.arrays)}):")
         yield "    thread = cuda.threadIdx.x"
         yield "    block = cuda.blockIdx.x"
         yield "    grid = cuda.cg.this_grid()"
         for dtype, sizes in self.pool.items():
-            yield from (f"    {_pooled(dtype, k)} = cuda.shared.array({size}, {numpy_name(dtype)})" for k, size in enumerate(sizes))
+            for k, size in enumerate(sizes):
+                yield f"    {_pooled(dtype, k)} = cuda.shared.array({size}, {numpy_name(dtype)})"
         for product in self.products.values():
             yield from (f"    {line}" for line in product.declare())
         yield f"    for k in range(block * {self.threads} + thread, {counters}, {grid * self.threads}):"
@@ -261,7 +273,9 @@ class _Emitter:
         first = 0
         for number, stage in enumerate(self.pipeline.stages):
             last = first + stage.blocks
-            test = "else:" if number == len(self.pipeline.stages) - 1 else f"{'elif' if number else 'if'} block < {last}:"
+            test = f"{'elif' if number else 'if'} block < {last}:"
+            if number == len(self.pipeline.stages) - 1:
+                test = "else:"
             self.w.depth = 1
             self.w.line(test, f"stage {number} {stage}")
             self.w.depth, self.number = 2, number
@@ -284,7 +298,8 @@ class _Emitter:
             self.w.depth += 1
             self._body(number, stage)
             self.w.depth -= 1
-            self.w.line("else:", f"{self.pipeline.units % self.pipeline.tile} of {self.pipeline.tile} units are left")
+            units, tile = self.pipeline.units, self.pipeline.tile
+            self.w.line("else:", f"{units % tile} of {tile} units are left")
             self.w.depth += 1
             self.now = self.last
         self._body(number, stage)
@@ -298,20 +313,24 @@ class _Emitter:
     def _touching(self, number: int) -> tuple[list[Queue], list[Queue]]:
         """The queues that a stage reads, and those that it writes."""
         queues = self.pipeline.queues
-        return [q for q in queues if number in q.consumers], [q for q in queues if q.producer == number]
+        reads = [q for q in queues if number in q.consumers]
+        return reads, [q for q in queues if q.producer == number]
 
     def _credits(self, q: Queue) -> tuple[int, ...]:
         """The stages whose reads are counted: none if every entry is used once."""
-        return q.consumers if q.depth < self.pipeline.stages[q.producer].entries(self.pipeline.tiles) else ()
+        entries = self.pipeline.stages[q.producer].entries(self.pipeline.tiles)
+        return q.consumers if q.depth < entries else ()
 
     def _acquire(self, reads: Sequence[Queue], writes: Sequence[Queue] = ()) -> None:
         for depth in sorted({q.depth for q in (*reads, *writes)}):
             self.w.line(f"entry{depth} = tile % {depth}")
             self.w.line(f"turn{depth} = tile // {depth}")
-        waits = [(f"{q.name.upper()}_WRITTEN + entry{q.depth} * {SPACING}) <= turn{q.depth}",
+        waits = [(f"{_counter(q, 'WRITTEN')}) <= turn{q.depth}",
                   f"until the tile of %{q.node} is there") for q in reads]
-        waits += [(f"{q.name.upper()}_READ_{c} + entry{q.depth} * {SPACING}) < turn{q.depth}",
-                   f"until stage {c} has read what the entry of %{q.node} held") for q in writes for c in self._credits(q)]
+        for q in writes:
+            waits += [(f"{_counter(q, f'READ_{c}')}) < turn{q.depth}",
+                       f"until stage {c} has read what the entry of %{q.node} held")
+                      for c in self._credits(q)]
         if waits:
             self.w.line("if thread == 0:")
             for until, why in waits:
@@ -319,10 +338,11 @@ class _Emitter:
                 self.w.line("        pass")
             self.w.line("cuda.syncthreads()")
 
-    def _release(self, number: int, reads: Sequence[Queue], writes: Sequence[Queue] = (), entry: str = "") -> None:
+    def _release(self, number: int, reads: Sequence[Queue], writes: Sequence[Queue] = (),
+                 entry: str = "") -> None:
         """Count what was written and read, after a barrier. ``entry`` is the tile's by default."""
-        counts = [f"{q.name.upper()}_WRITTEN + {entry or f'entry{q.depth}'} * {SPACING}" for q in writes]
-        counts += [f"{q.name.upper()}_READ_{number} + entry{q.depth} * {SPACING}" for q in reads if self._credits(q)]
+        counts = [_counter(q, "WRITTEN", entry) for q in writes]
+        counts += [_counter(q, f"READ_{number}") for q in reads if self._credits(q)]
         if counts:
             self.w.line("if thread == 0:")
         for counter in counts:
@@ -331,8 +351,9 @@ class _Emitter:
     # ------------------------------------------------------------ where values lie
     def _place(self, node: int, name: str = "") -> _Place:
         """Where a value lies: in a queue that this stage reads, or as a tile of an array."""
-        q = next((q for q in self.pipeline.queues if q.node == node and self.number in q.consumers), None)
-        if not name and q:
+        queues = [q for q in self.pipeline.queues if q.node == node and self.number in q.consumers]
+        if queues and not name:
+            q = queues[0]
             return self._entry(q, variable(f"entry{q.depth}", q.depth))
         whole, part, axis = self.graph[node].type, self.small[node].type, self.found.axes[node]
         name = name or f"x{self.graph.inputs.index(node)}"
@@ -375,10 +396,12 @@ class _Emitter:
                 self.w.line("cuda.syncthreads()")
         self._kernel(number, stage, results, known)
 
-    def _cut_out(self, stage: Stage, results: Sequence[int], known: Mapping[int, _Place]) -> tuple[Graph, list[int]]:
+    def _cut_out(self, stage: Stage, results: Sequence[int],
+                 known: Mapping[int, _Place]) -> tuple[Graph, list[int]]:
         """A stage's operations as a graph whose inputs are others' values, and the nodes' ids."""
         def leaf(node: Node) -> bool:
-            return node.op == "input" or node.id in known or (node.id in self.home and node.id not in stage.nodes)
+            made_elsewhere = node.id in self.home and node.id not in stage.nodes
+            return node.op == "input" or node.id in known or made_elsewhere
 
         needed, pending = set(results), [r for r in results if not leaf(self.small[r])]
         while pending:
@@ -387,20 +410,24 @@ class _Emitter:
                     needed.add(arg)
                     if not leaf(self.small[arg]):
                         pending.append(arg)
-        chosen = [self.small[n] for n in sorted(needed)]
-        renumbered = {n.id: k for k, n in enumerate(chosen)}
-        nodes = tuple(Node(k, "input", (), n.type) if leaf(n) else
-                      replace(n, id=k, args=tuple(renumbered[a] for a in n.args)) for k, n in enumerate(chosen))
-        return Graph(nodes, tuple(renumbered[r] for r in results)), [n.id for n in chosen]
+        ids = sorted(needed)
+        renumbered = {n: k for k, n in enumerate(ids)}
+        nodes = []
+        for k, n in enumerate(self.small[n] for n in ids):
+            nodes.append(Node(k, "input", (), n.type) if leaf(n) else
+                         replace(n, id=k, args=tuple(renumbered[a] for a in n.args)))
+        return Graph(tuple(nodes), tuple(renumbered[r] for r in results)), ids
 
-    def _kernel(self, number: int, stage: Stage, results: Sequence[tuple[int, _Place]], known: Mapping[int, _Place]) -> None:
+    def _kernel(self, number: int, stage: Stage, results: Sequence[tuple[int, _Place]],
+                known: Mapping[int, _Place]) -> None:
         """Write an ordinary kernel that makes ``results`` from ``known``, run by this block."""
         if not results:
             return
         body, ids = self._cut_out(stage, [node for node, _ in results], known)
         kernel = self._scheduled(body)
         self.pool = _joined(self.pool, kernel)
-        places = {f"x{k}": known.get(ids[n]) or self._place(ids[n]) for k, n in enumerate(body.inputs)}
+        inputs = enumerate(ids[n] for n in body.inputs)
+        places = {f"x{k}": known.get(n) or self._place(n) for k, n in inputs}
         places |= {f"y{k}": place for k, (_, place) in enumerate(results)}
         pooled = _shared(kernel)
         for b in kernel.buffers:
@@ -411,7 +438,8 @@ class _Emitter:
                 places[b.name] = self._scratch(f"s{number}_{b.name}", b.dtype, b.size, stage.blocks)
             elif b.scope == "shared":
                 places[b.name] = _Place(_pooled(b.dtype, pooled[b.dtype].index(b)), b.size)
-        renamed = {name: f"{self.now.label.upper()}S{number}_{name}" for name, _, _ in kernel.constants}
+        prefix = f"{self.now.label.upper()}S{number}_"
+        renamed = {name: prefix + name for name, _, _ in kernel.constants}
         plan = replace(kernel.plan, graph=self.small)
         moved = replace(_moved(kernel, places, renamed, ids), plan=plan, block=self.threads, grid=1)
         self.constants |= dict(line.split(" = ", 1) for line in header(moved))
@@ -420,7 +448,8 @@ class _Emitter:
     def _left_by_products(self) -> int:
         """Bytes of shared memory for a stage's kernel, so that all blocks can be resident."""
         blocks_per_sm = -(-sum(s.blocks for s in self.pipeline.stages) // self.device.sms)
-        left, operands = min(self.device.shared_per_block, self.device.shared_per_sm // blocks_per_sm), set[str]()
+        left = min(self.device.shared_per_block, self.device.shared_per_sm // blocks_per_sm)
+        operands = set[str]()
         for node in self.graph.nodes:
             if node.op == "matmul":
                 operands.add(compute_dtype(self.graph[node.args[0]].type.dtype))
@@ -454,12 +483,14 @@ class _Emitter:
         if count > 1:
             self.w.line(f"for matrix in range({count}):")
             self.w.depth += 1
-        self.w.line(f"for first_row in range(0, {rows}, {self.product_tile.rows}):", f"%{node.id} matmul")
-        self.w.line(f"    for first_col in range(0, {cols}, {self.product_tile.cols}):")
+        tile = self.product_tile
+        self.w.line(f"for first_row in range(0, {rows}, {tile.rows}):", f"%{node.id} matmul")
+        self.w.line(f"    for first_col in range(0, {cols}, {tile.cols}):")
         self.w.depth += 2
         lines = [*product.sums("first_row", "first_col")]
         for place in places:
-            c = self._flat(place.at(linear(position, node.type.shape)), place.name, node.type.dtype, rows, cols)
+            at = place.at(linear(position, node.type.shape))
+            c = self._flat(at, place.name, node.type.dtype, rows, cols)
             assert c is not None, "a tile of a result is a matrix wherever it lies"
             lines += product.stores(c, "first_row", "first_col")
         for line in lines:
@@ -469,7 +500,8 @@ class _Emitter:
     def _operand(self, value: int, matrix: Sequence[Index], rows: int, cols: int) -> Matrix | Elements:
         """A product's operand behind views: a matrix if it lies as one, else single elements."""
         shape = self.small[value].type.shape
-        lead = [i if n > 1 else ZERO for i, n in zip(matrix[len(matrix) - len(shape) + 2:], shape, strict=False)]
+        batch = matrix[len(matrix) - len(shape) + 2:]
+        lead = [i if n > 1 else ZERO for i, n in zip(batch, shape, strict=False)]
         node, position = self.small[value], (*lead, variable("row", rows), variable("col", cols))
         while node.op in FREE:
             read, = operands_at(self.small, node, position, lambda *_: ZERO)
@@ -479,16 +511,19 @@ class _Emitter:
         if node.op == "constant":
             return Elements(dtype, literal(node.type.dtype, node.attr("value")))
         if node.op == "iota":
-            return Elements(dtype, f"{numpy_name(dtype)}({show(position[node.attr('axis')], totals)})")
+            index = show(position[node.attr("axis")], totals)
+            return Elements(dtype, f"{numpy_name(dtype)}({index})")
         place = self._place(node.id)
-        index, dtype = place.at(linear(position, node.type.shape)), self.arrays[place.name].dtype
-        return self._flat(index, place.name, dtype, rows, cols) or Elements(dtype, f"{place.name}[{show(index, totals)}]")
+        at, dtype = place.at(linear(position, node.type.shape)), self.arrays[place.name].dtype
+        found = self._flat(at, place.name, dtype, rows, cols)
+        return found or Elements(dtype, f"{place.name}[{show(at, totals)}]")
 
     def _flat(self, index: Index, name: str, dtype: str, rows: int, cols: int) -> Matrix | None:
         """A matrix, if the index is affine in row and column; else None."""
         sizes, steps, rest = {"row": rows, "col": cols}, {"row": 0, "col": 0}, Index(index.const)
         for c, atom in index.terms:
-            if isinstance(atom, Digit) and atom.var in steps and atom.stride == 1 and atom.size >= sizes[atom.var]:
+            if (isinstance(atom, Digit) and atom.stride == 1 and atom.var in steps
+                    and atom.size >= sizes[atom.var]):
                 steps[atom.var] += c
             elif sizes.keys() & Index(0, ((c, atom),)).variables:
                 return None
@@ -502,11 +537,13 @@ class _Emitter:
         """Add up each block's share of the parts in order. A final stage then uses the sums."""
         named = f"stage {number} {stage.name} of {label(self.graph[stage.nodes[0]])}"
         if stage.role == "final" and stage.blocks != 1:
-            raise KernelError(f"{named} is final and has {stage.blocks} blocks: give it one block, so that it adds in order")
+            raise KernelError(f"{named} is final and has {stage.blocks} blocks: "
+                              "give it one block, so that it adds in order")
         reads, writes = self._touching(number)
         taken, w, sums = self.pipeline.taken[number], self.w, dict[int, _Place]()
         if taken < stage.blocks:
-            raise KernelError(f"{named} has {stage.blocks} blocks for {taken} parts: give it {taken} at most")
+            raise KernelError(f"{named} has {stage.blocks} blocks for {taken} parts: "
+                              f"give it {taken} at most")
         for q in reads:
             t, on = self.graph[q.node].type, next((to for to in writes if to.node == q.node), None)
             sums[q.node] = self._entry(on, variable("mine", stage.blocks)) if on else self._scratch(
@@ -518,8 +555,10 @@ class _Emitter:
             t, place = self.graph[q.node].type, sums[q.node]
             total = f"{place.name}[{show(place.at(variable('k', t.size)))}]"
             part = f"{q.name}[{show(self._place(q.node).at(variable('k', t.size)))}]"
-            joined = combine(COMBINE[self.graph[q.node].op], compute_dtype(t.dtype), total, part, "cuda")
-            w.line(f"for k in range(thread, {t.size}, {self.threads}):", f"%{q.node} {self.graph[q.node].op} over the tiles")
+            op = self.graph[q.node].op
+            joined = combine(COMBINE[op], compute_dtype(t.dtype), total, part, "cuda")
+            by_threads = f"for k in range(thread, {t.size}, {self.threads}):"
+            w.line(by_threads, f"%{q.node} {op} over the tiles")
             w.line("    if tile == mine:")
             w.line(f"        {total} = {part}")
             w.line("    else:")
@@ -545,7 +584,9 @@ class _Emitter:
                 self.w.line(f"    {place.name}[k] = {sums[o].name}[k]")
         self._kernel(number, stage, [(o, place) for o, place in made if o not in sums], sums)
 
-
+def _counter(q: Queue, what: str, entry: str = "") -> str:
+    """Where a queue's counter of what was written or read lies, for one of its entries."""
+    return f"{q.name.upper()}_{what} + {entry or f'entry{q.depth}'} * {SPACING}"
 def _pooled(dtype: str, k: int) -> str:
     return f"shared{k}_{SHORT[dtype]}"
 
@@ -570,10 +611,12 @@ def _bytes(pool: Mapping[str, Sequence[int]]) -> int:
     return sum(itemsize(dtype) * sum(sizes) for dtype, sizes in pool.items())
 
 
-def _moved(kernel: Kernel, places: Mapping[str, _Place], renamed: Mapping[str, str], ids: Sequence[int]) -> Kernel:
+def _moved(kernel: Kernel, places: Mapping[str, _Place], renamed: Mapping[str, str],
+           ids: Sequence[int]) -> Kernel:
     """The kernel with its buffers, constants and nodes renamed for the whole pipeline."""
     def buffer(b: Buffer) -> Buffer:
-        return replace(b, name=places[b.name].name, size=b.size if b.scope == "shared" else places[b.name].size)
+        place = places[b.name]
+        return replace(b, name=place.name, size=b.size if b.scope == "shared" else place.size)
 
     def moved(stmt: Stmt) -> Nest:
         if not isinstance(stmt, Scalar):
@@ -586,13 +629,18 @@ def _moved(kernel: Kernel, places: Mapping[str, _Place], renamed: Mapping[str, s
 
     def fold(f: Fold) -> Fold:
         buffer, exchange = (places[name].name if name else "" for name in (f.buffer, f.exchange))
-        return replace(f, node=ids[f.node], value=renamed.get(f.value, f.value), buffer=buffer, exchange=exchange)
+        value = renamed.get(f.value, f.value)
+        return replace(f, node=ids[f.node], value=value, buffer=buffer, exchange=exchange)
 
     def nest(found: Nest) -> Nest:
         return with_folds(rewritten(found, moved), fold)
 
-    buffers = {b.name: b for b in map(buffer, sorted(kernel.buffers, key=lambda b: b.role == "carry"))}
-    segments = tuple(replace(s, phases=tuple(replace(p, nest=nest(p.nest)) for p in s.phases), opening=nest(s.opening),
-                             closing=nest(s.closing)) for s in kernel.segments)
+    last_carries = sorted(kernel.buffers, key=lambda b: b.role == "carry")
+    buffers = {b.name: b for b in map(buffer, last_carries)}
+    def segment(s: Segment) -> Segment:
+        phases = tuple(replace(p, nest=nest(p.nest)) for p in s.phases)
+        return replace(s, phases=phases, opening=nest(s.opening), closing=nest(s.closing))
+
+    segments = tuple(map(segment, kernel.segments))
     constants = tuple((renamed[name], dtype, value) for name, dtype, value in kernel.constants)
     return replace(kernel, buffers=tuple(buffers.values()), segments=segments, constants=constants)

@@ -19,7 +19,7 @@ After:   stage 0 tensor {%2} -queue %2-> stage 1 simt {%3} -queue %3-> stage 2 t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -52,7 +52,7 @@ class Stage:
         return self.role in ("combine", "final")
 
     def entries(self, tiles: int) -> int:
-        """Entries that it puts in a queue: one for each tile, or each block of a combining stage."""
+        """Entries that it puts in a queue: one a tile, or one a block of a combining stage."""
         return self.blocks if self.role == "combine" else tiles
 
     def __str__(self) -> str:
@@ -77,7 +77,8 @@ class Queue:
         return f"q{self.node}_{self.producer}"
 
     def __str__(self) -> str:
-        return f"queue %{self.node}: {self.producer} -> {', '.join(map(str, self.consumers))}, {self.depth} x {self.tile_bytes} B"
+        to = ", ".join(map(str, self.consumers))
+        return f"queue %{self.node}: {self.producer} -> {to}, {self.depth} x {self.tile_bytes} B"
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,8 @@ class Pipeline(Composition):
         return Tiling(graph, self.axes, self.units, ())
 
     def __str__(self) -> str:
-        lines = [f"{self.units} units in {self.sizes}", *(f"  stage {i} {s}" for i, s in enumerate(self.stages))]
+        lines = [f"{self.units} units in {self.sizes}"]
+        lines += (f"  stage {i} {s}" for i, s in enumerate(self.stages))
         return "\n".join([*lines, *(f"  {q}" for q in self.queues)])
 
 
@@ -123,6 +125,10 @@ class PipelineRefusal:
     decisions: tuple[Decision, ...]
 
 
+def refusal(nodes: Iterable[int], rule: str, why: str) -> PipelineRefusal:
+    """These nodes are what prevents a pipeline, for one reason."""
+    apart = tuple(nodes)
+    return PipelineRefusal(apart, (Decision(apart, "keep apart", rule, why),))
 # ---------------------------------------------------------------- from a body to a pipeline
 def design(graph: Graph, device: Device) -> Pipeline | PipelineRefusal:
     """Make a body a pipeline (Algorithm 1), or return what prevents it.
@@ -130,28 +136,31 @@ def design(graph: Graph, device: Device) -> Pipeline | PipelineRefusal:
     A tile that needs a complete fold prevents one: until the last tile all others would wait.
     """
     found = best_cut(graph)
-    everything = tuple(n.id for n in graph.nodes)
-    if found is None or not all(n.type.size for n in graph.nodes):
-        why = "no axis of a product can be cut in two along with what it is made of" if found is None else "a value of it is empty"
-        return PipelineRefusal(everything, (Decision(everything, "keep apart", "no-tiles", why),))
+    everything = range(len(graph))
+    if found is None:
+        return refusal(everything, "no-tiles",
+                       "no axis of a product can be cut in two along with what it is made of")
+    if not all(n.type.size for n in graph.nodes):
+        return refusal(everything, "no-tiles", "a value of it is empty")
     if found.refused:
-        said = tuple(Decision((n,), "keep apart", "not-tile-by-tile", f"%{n} {graph[n].op}: {why}") for n, why in found.refused)
+        said = tuple(Decision((n,), "keep apart", "not-tile-by-tile", f"%{n} {graph[n].op}: {why}")
+                     for n, why in found.refused)
         return PipelineRefusal(tuple(n for n, _ in found.refused), said)
-    lost = tuple(n.id for n in graph.nodes if found.axes[n.id] is None and n.op not in ("input", "constant") and n.op not in FREE)
+    free = FREE | {"input", "constant"}
+    lost = [n.id for n in graph.nodes if found.axes[n.id] is None and n.op not in free]
     if lost:
-        decision = Decision(lost, "keep apart", "unconnected", "no tile of the rest is made of it, or from it")
-        return PipelineRefusal(lost, (decision,))
-    late = tuple(n.id for n in graph.nodes if n.op == "matmul" and found.axes[n.id] == FINAL)
+        return refusal(lost, "unconnected", "no tile of the rest is made of it, or from it")
+    late = [n.id for n in graph.nodes if n.op == "matmul" and found.axes[n.id] == FINAL]
     if late:
-        why = "a product of what is complete only after the last tile has all tiles to wait for: it is a launch of its own"
-        return PipelineRefusal(late, (Decision(late, "keep apart", "late-product", why),))
+        return refusal(late, "late-product", "a product of what is complete only after the last "
+                       "tile has all tiles to wait for: it is a launch of its own")
     stages = _Stages(found).stages()
     if len(stages) < 2:
-        return PipelineRefusal(everything, (Decision(everything, "keep apart", "one-stage", "one stage has no queue"),))
+        return refusal(everything, "one-stage", "one stage has no queue")
     tile = _tile(found, stages, device)
     if tile >= found.units:
-        why = f"all its tiles together are one tile for {device.name}: {found.units} of {tile} units"
-        return PipelineRefusal(everything, (Decision(everything, "keep apart", "one-tile", why),))
+        return refusal(everything, "one-tile", "all its tiles together are one tile for "
+                       f"{device.name}: {found.units} of {tile} units")
     return assemble(found, stages, tile)
 
 
@@ -161,8 +170,10 @@ def assemble(found: Tiling, stages: Sequence[Stage], tile: int, room: int = 0) -
     ``tile`` is a number of units. Each queue has enough entries for one block a stage. If ``room``
     bytes allow, it has more, up to enough for every block. Raises PlanError as ``verify_pipeline``.
     """
-    named = tuple(replace(s, name=f"{s.name.rpartition('_')[0] or s.name}_{number}") for number, s in enumerate(stages))
-    return verify_pipeline(Pipeline(found.axes, found.units, tile, named, _queues(found, named, tile, room)))
+    parts = ((s.name.rpartition("_")[0] or s.name, s) for s in stages)
+    named = [replace(s, name=f"{name}_{number}") for number, (name, s) in enumerate(parts)]
+    queues = _queues(found, named, tile, room)
+    return verify_pipeline(Pipeline(found.axes, found.units, tile, tuple(named), queues))
 
 
 class _Stages:
@@ -170,17 +181,20 @@ class _Stages:
 
     def __init__(self, found: Tiling) -> None:
         self.found, self.graph = found, found.graph
-        self.computes = [n for n in self.graph.nodes if n.kind != "source" and (n.op not in FREE) and found.axes[n.id] is not None]
+        computes = [n for n in self.graph.nodes if n.kind != "source" and n.op not in FREE]
+        self.computes = [n for n in computes if found.axes[n.id] is not None]
         self.level = [0] * len(self.graph)  # node -> products on the longest path to it
         for node in self.graph.nodes:
-            self.level[node.id] = max((self.level[a] for a in node.args), default=0) + (node.op == "matmul")
+            above = max((self.level[a] for a in node.args), default=0)
+            self.level[node.id] = above + (node.op == "matmul")
 
     def stages(self) -> tuple[Stage, ...]:
         """The stages. Each comes after the stages that it reads."""
         axes, groups = self.found.axes, [[n] for n in self.computes if n.op == "matmul"]
-        for part in self._components([n for n in self.computes if n.op != "matmul" and axes[n.id] not in (FOLD, FINAL)]):
+        others = [n for n in self.computes if n.op != "matmul"]
+        for part in self._components([n for n in others if axes[n.id] not in (FOLD, FINAL)]):
             self._place(part, groups)
-        groups += [[n] for n in self.computes if n.op != "matmul" and axes[n.id] == FOLD]
+        groups += [[n] for n in others if axes[n.id] == FOLD]
         made = [self._stage(sorted(g, key=lambda n: n.id)) for g in groups]
         made.sort(key=lambda s: (self.level[s.nodes[0]], s.kind == "simt", s.nodes[0]))
         after = tuple(n.id for n in self.computes if axes[n.id] in (FOLD, FINAL))
@@ -200,7 +214,8 @@ class _Stages:
         outside = {s for n in part for s in sources(self.graph, n)} - {n.id for n in part}
         tiled = {s for s in outside if self.found.tiled(s) and self.graph[s].op != "input"}
         light = all(n.kind == "map" and not is_heavy(self.graph, n) for n in part)
-        home = next((g for g in groups if light and tiled == {g[0].id} and g[0].op == "matmul"), None)
+        made_by = [g for g in groups if tiled == {g[0].id} and g[0].op == "matmul"]
+        home = made_by[0] if light and made_by else None
         if home is None:
             groups.append(part)
         else:
@@ -221,9 +236,11 @@ def crossing(graph: Graph, stages: Sequence[Stage]) -> list[Queue]:
     """
     readers: dict[tuple[int, int], list[int]] = {}
     for number, stage in enumerate(stages):
-        parts = {n for n in stage.nodes if stage.joins and any(n in s.nodes for s in stages[:number])}
+        earlier = {n for s in stages[:number] for n in s.nodes} if stage.joins else set()
+        parts = earlier.intersection(stage.nodes)
         made = [graph[n] for n in stage.nodes if n not in parts]
-        for node in parts | {s for n in made for s in sources(graph, n)} - (set(stage.nodes) - parts):
+        read = {s for n in made for s in sources(graph, n)} - set(stage.nodes)
+        for node in parts | read:
             producers = [k for k in range(number) if node in stages[k].nodes]
             if producers:
                 readers.setdefault((node, producers[-1]), []).append(number)
@@ -240,20 +257,25 @@ def firings(stages: Sequence[Stage], queues: Sequence[Queue], tiles: int) -> lis
     return found
 
 
-def _bytes_a_unit(found: Tiling, node: int) -> int:
-    return found.graph[node].type.nbytes // found.units
+def _entry_bytes(found: Tiling, node: int, tile: int) -> int:
+    nbytes = found.graph[node].type.nbytes
+    return nbytes // found.units * tile if found.tiled(node) else nbytes
 
 
 def _queues(found: Tiling, stages: Sequence[Stage], tile: int, room: int) -> tuple[Queue, ...]:
     made, tiles = crossing(found.graph, stages), -(-found.units // tile)
-    payload = [_bytes_a_unit(found, q.node) * tile if found.tiled(q.node) else found.graph[q.node].type.nbytes for q in made]
+    payload = [_entry_bytes(found, q.node, tile) for q in made]
     enough = least_depths(stages, made, tiles, full_rate=True)
-    made = [replace(q, tile_bytes=size, depth=n) for q, size, n in zip(made, payload, enough, strict=True)]
-    more = [min(q.depth * max(stages[k].blocks for k in (q.producer, *q.consumers)), stages[q.producer].entries(tiles)) - q.depth
-            for q in made]
+    made = [replace(q, tile_bytes=size, depth=n)
+            for q, size, n in zip(made, payload, enough, strict=True)]
+    more = []
+    for q in made:
+        blocks = max(stages[k].blocks for k in (q.producer, *q.consumers))
+        more.append(min(q.depth * blocks, stages[q.producer].entries(tiles)) - q.depth)
     wanted = sum(n * q.tile_bytes for q, n in zip(made, more, strict=True))
-    left = max(0, room - sum(q.depth * q.tile_bytes for q in made))
-    return tuple(replace(q, depth=q.depth + n * min(left, wanted) // max(1, wanted)) for q, n in zip(made, more, strict=True))
+    left = min(wanted, max(0, room - sum(q.depth * q.tile_bytes for q in made)))
+    shares = [n * left // max(1, wanted) for n in more]
+    return tuple(replace(q, depth=q.depth + n) for q, n in zip(made, shares, strict=True))
 
 
 def _tile(found: Tiling, stages: Sequence[Stage], device: Device) -> int:
@@ -263,7 +285,8 @@ def _tile(found: Tiling, stages: Sequence[Stage], device: Device) -> int:
     divides all units is preferred, because a smaller last tile needs text of its own. It has at
     least half the bytes, and at least ``device.least_queue_entry``.
     """
-    most = max((_bytes_a_unit(found, q.node) for q in crossing(found.graph, stages) if found.tiled(q.node)), default=1) or 1
+    tiled = [q.node for q in crossing(found.graph, stages) if found.tiled(q.node)]
+    most = max([1, *(_entry_bytes(found, node, 1) for node in tiled)])
     enough = device.least_queue_entry // most
     wanted = max(1, min(device.queue_entry // most, max(found.units // device.sms, enough)))
     least = max((wanted + 1) // 2, min(wanted, enough))
@@ -271,17 +294,21 @@ def _tile(found: Tiling, stages: Sequence[Stage], device: Device) -> int:
 
 
 # ---------------------------------------------------------------- depth
-def least_depths(stages: Sequence[Stage], queues: Sequence[Queue], tiles: int, full_rate: bool = False) -> list[int]:
+def least_depths(stages: Sequence[Stage], queues: Sequence[Queue], tiles: int,
+                 full_rate: bool = False) -> list[int]:
     """The depth of each queue that avoids deadlock; with ``full_rate`` also avoids waiting.
 
     The paper does not discuss this. A queue past stages that pass tile after tile needs one more
     entry for each of them. Blocks of a combining stage each need an entry to add up in.
     """
-    loads = [StageLoad(str(k), "simt", 1.0, tiles=n) for k, n in enumerate(firings(stages, queues, tiles))]
+    fired = firings(stages, queues, tiles)
+    loads = [StageLoad(str(k), "simt", 1.0, tiles=n) for k, n in enumerate(fired)]
     given = [stages[q.producer].entries(tiles) for q in queues]
-    channels = [Channel(str(q.producer), tuple(map(str, q.consumers)), 0, entries=n) for q, n in zip(queues, given, strict=True)]
+    channels = [Channel(str(q.producer), tuple(map(str, q.consumers)), 0, entries=n)
+                for q, n in zip(queues, given, strict=True)]
     found = depths(loads, channels, full_rate)
-    return [all_ if stages[q.producer].role == "combine" else n for q, all_, n in zip(queues, given, found, strict=True)]
+    return [most if stages[q.producer].role == "combine" else n
+            for q, most, n in zip(queues, given, found, strict=True)]
 
 
 def verify_pipeline(pipeline: Pipeline) -> Pipeline:
@@ -293,10 +320,14 @@ def verify_pipeline(pipeline: Pipeline) -> Pipeline:
     count = len(pipeline.stages)
     for q in pipeline.queues:
         if not q.consumers or not all(0 <= s < count for s in (q.producer, *q.consumers)):
-            raise PlanError(f"{q} has no reader, or names a stage that does not exist: stages are 0 to {count - 1}")
+            raise PlanError(f"{q} has no reader, or names a stage that does not exist: "
+                            f"stages are 0 to {count - 1}")
         if min(q.consumers) <= q.producer:
-            raise PlanError(f"{q} goes back to an earlier stage: put the stages in the order of their data")
-    for q, needed in zip(pipeline.queues, least_depths(pipeline.stages, pipeline.queues, pipeline.tiles), strict=True):
+            raise PlanError(f"{q} goes back to an earlier stage: "
+                            "put the stages in the order of their data")
+    least = least_depths(pipeline.stages, pipeline.queues, pipeline.tiles)
+    for q, needed in zip(pipeline.queues, least, strict=True):
         if q.depth < needed:
-            raise PlanError(f"{q} has fewer than the {needed} entries that its stages need: they would wait for ever")
+            raise PlanError(f"{q} has fewer than the {needed} entries that its stages need: "
+                            "they would wait for ever")
     return pipeline

@@ -42,11 +42,16 @@ def workload(graph: Graph, pipeline: Pipeline, device: Device,
     its complete result.
     """
     parted, stages = not stages, stages or pipeline.stages
-    together = -(-device.sms // max(sum(stage.kind == kind for stage in pipeline.stages) for kind in KINDS))
+    most = max(sum(stage.kind == kind for stage in pipeline.stages) for kind in KINDS)
+    together = -(-device.sms // most)
     tiles, links = -(-pipeline.tiles // together), crossing(graph, stages)
     parts = firings(stages, links, pipeline.tiles) if parted else [0] * len(stages)
-    fired = [tiles if not s.joins else min(n, tiles) if parted else 1 for s, n in zip(stages, parts, strict=True)]
-    makes = [[n for n in s.nodes if not (s.joins and any(n in t.nodes for t in stages[:k]))] for k, s in enumerate(stages)]
+    fired = [tiles if not s.joins else min(n, tiles) if parted else 1
+             for s, n in zip(stages, parts, strict=True)]
+    makes = []
+    for k, s in enumerate(stages):
+        before = {n for t in stages[:k] for n in t.nodes} if s.joins else set()
+        makes.append([n for n in s.nodes if n not in before])
     whole = {n for n, axis in enumerate(pipeline.axes) if axis in (FOLD, FINAL)}
     returned: dict[int, int] = {}
     for output in graph.outputs:
@@ -61,7 +66,8 @@ def workload(graph: Graph, pipeline: Pipeline, device: Device,
         load = _load(graph, stage, fired[k], device, makes[k], written)
         if parted and stage.joins:
             held = sum(graph[n].type.nbytes for n in set(stage.nodes) - set(makes[k]))
-            load = replace(load, us=load.us + part_us(held, device) * parts[k] / stage.blocks / fired[k], parallel=stage.blocks)
+            us = load.us + part_us(held, device) * parts[k] / stage.blocks / fired[k]
+            load = replace(load, us=us, parallel=stage.blocks)
         elif parted:  # a tile belongs to one block
             most = min(pipeline.tiles, device.sms)
             load = replace(load, us=load.us * device.sms / most, parallel=most)
@@ -72,8 +78,9 @@ def workload(graph: Graph, pipeline: Pipeline, device: Device,
         if q.node in whole:
             joined = parted and stages[q.producer].role != "final"
             given, size = (fired[q.consumers[0]], size * parts[q.consumers[0]]) if joined else (1, size)
-        channels.append(Channel(stages[q.producer].name, tuple(stages[r].name for r in q.consumers), -(-size // given),
-                                entries=given, returned=returned.get(q.node) == q.producer))
+        producer, *consumers = (stages[k].name for k in (q.producer, *q.consumers))
+        channels.append(Channel(producer, tuple(consumers), -(-size // given), entries=given,
+                                returned=returned.get(q.node) == q.producer))
     deep = depths(loads, channels, full_rate=True)
     return tuple(loads), tuple(replace(c, depth=n) for c, n in zip(channels, deep, strict=True))
 
@@ -83,16 +90,18 @@ def part_us(nbytes: int, device: Device) -> float:
     return nbytes / (device.l2_bandwidth / device.sms) * 1e6 + 2 * device.block_barrier_us
 
 
-def _load(graph: Graph, stage: Stage, tiles: int, device: Device, makes: Sequence[int], written: Sequence[int]) -> StageLoad:
+def _load(graph: Graph, stage: Stage, tiles: int, device: Device, makes: Sequence[int],
+          written: Sequence[int]) -> StageLoad:
     """A stage's work and bytes, divided evenly among its tiles."""
     nodes = [graph[n] for n in makes]
     us = sum(_us(graph, node, device) for node in nodes)
     inputs: dict[int, int] = {}
     for node in nodes:
         for source in sources(graph, node):
-            if graph[source].op == "input":  # a gather reads only some rows of a table
-                size = min(graph[source].type.nbytes, node.type.nbytes) if node.op == "gather" else graph[source].type.nbytes
-                inputs[source] = max(inputs.get(source, 0), size)
+            read = graph[source]
+            if read.op == "input":  # a gather reads only some rows of a table
+                rows = node.type.nbytes if node.op == "gather" else read.type.nbytes
+                inputs[source] = max(inputs.get(source, 0), min(read.type.nbytes, rows))
     moved = sum(inputs.values()) + sum(graph[n].type.nbytes for n in written)
     return StageLoad(stage.name, stage.kind, us / tiles, -(-moved // tiles), tiles=tiles)
 
@@ -131,21 +140,23 @@ def balanced(graph: Graph, pipeline: Pipeline, device: Device) -> tuple[Pipeline
     for stage, parts in zip(pipeline.stages, pipeline.taken, strict=True):
         if stage.role == "final":
             folds = tuple(n for n in stage.nodes if pipeline.axes[n] == FOLD)
-            one, tree, left = part_us(sum(graph[n].type.nbytes for n in folds), device), list[int](), parts
+            one = part_us(sum(graph[n].type.nbytes for n in folds), device)
+            tree, left = list[int](), parts
             share = max(2, int(rest / one), -(-parts // (device.sms // 2)))
             while left > share and len(loads) + len(tree) < device.sms:
                 left = -(-left // share)
                 tree.append(left)
             stages += [Stage("combine", folds, "simt", "combine", n) for n in tree]
             blocks = ", then ".join(count(n, "block") for n in (*tree, 1))
-            why = (f"one block takes {parts * one:,.0f} us for {count(parts, 'part')}, the other stages {rest:,.0f} us: "
-                   f"it adds up {min(share, parts)} meanwhile")
+            why = (f"one block takes {parts * one:,.0f} us for {count(parts, 'part')}, "
+                   f"the other stages {rest:,.0f} us: it adds up {min(share, parts)} meanwhile")
             said.append(Decision(folds, blocks, "reduction-tree", why))
         stages.append(stage)
     found = assemble(pipeline.cut(graph), stages, pipeline.tile)
     loads, channels = workload(graph, found, device)
     dealt = balance(loads, device, channels).blocks
-    stages = [s if s.joins else replace(s, blocks=min(dealt[s.name], found.tiles)) for s in found.stages]
+    stages = [s if s.joins else replace(s, blocks=min(dealt[s.name], found.tiles))
+              for s in found.stages]
     return assemble(pipeline.cut(graph), stages, pipeline.tile, int(device.l2_size * QUEUED)), said
 
 
@@ -160,13 +171,18 @@ def pipeline_traffic(graph: Graph, pipeline: Pipeline, device: Device) -> Bytes:
 
     Queues that do not fit into L2 are written once, and read by each consumer.
     """
-    queues = [Channel(str(q.producer), tuple(map(str, q.consumers)), q.tile_bytes, q.depth) for q in pipeline.queues]
-    spilled = [(graph[pipeline.queues[i].node].type.nbytes, len(queues[i].consumers)) for i in in_dram(queues, device)]
-    return Bytes(sum(_read(graph, v) for v in graph.inputs) + sum(size * readers for size, readers in spilled),
-                 sum(graph[v].type.nbytes for v in graph.outputs) + sum(size for size, _ in spilled))
+    queues = [Channel(str(q.producer), tuple(map(str, q.consumers)), q.tile_bytes, q.depth)
+              for q in pipeline.queues]
+    read = sum(_read(graph, v) for v in graph.inputs)
+    written = sum(graph[v].type.nbytes for v in graph.outputs)
+    for i in in_dram(queues, device):
+        nbytes = graph[pipeline.queues[i].node].type.nbytes
+        read, written = read + nbytes * len(queues[i].consumers), written + nbytes
+    return Bytes(read, written)
 
 
 def _read(graph: Graph, value: int) -> int:
     """Bytes of an input that are read."""
     users, whole = [graph[u] for u in graph.users[value]], graph[value].type.nbytes
-    return min(whole, sum(u.type.nbytes for u in users)) if all(u.op == "slice" for u in users) else whole
+    parts = sum(u.type.nbytes for u in users)
+    return min(whole, parts) if all(u.op == "slice" for u in users) else whole

@@ -113,7 +113,8 @@ class Product:
 
     @property
     def shared_bytes(self) -> int:
-        return itemsize(self.held) * (self.tile.rows * (self.tile.inner + 1) + self.tile.inner * (self.tile.cols + 1))
+        t = self.tile
+        return itemsize(self.held) * (t.rows * (t.inner + 1) + t.inner * (t.cols + 1))
 
     def declare(self) -> Iterator[str]:
         """Lines once a kernel: shared memory, and the thread's place in a tile.
@@ -133,9 +134,11 @@ class Product:
             yield f"{p}sum{i}_{j} = np.{self.held}(0)"
         yield f"for {p}first_inner in range(0, {self.inner}, {t.inner}):"
         first_inner = f"{p}first_inner"
-        copies = [*self._copy("a_tile", self.a, (t.rows, t.inner), (first_row, first_inner), (self.rows, self.inner)),
-                  *self._copy("b_tile", self.b, (t.inner, t.cols), (first_inner, first_col), (self.inner, self.cols))]
-        yield from (f"    {line}" for line in copies)
+        for line in (*self._copy("a_tile", self.a, (t.rows, t.inner), (first_row, first_inner),
+                                 (self.rows, self.inner)),
+                     *self._copy("b_tile", self.b, (t.inner, t.cols), (first_inner, first_col),
+                                 (self.inner, self.cols))):
+            yield f"    {line}"
         yield "    cuda.syncthreads()"
         yield f"    for {p}inner in range({t.inner}):"
         for i in range(t.rows_each):
@@ -165,7 +168,8 @@ class Product:
 
     def _row(self, i: int) -> str:
         """The row of the tile that is this thread's ``i``-th."""
-        return f"{self.prefix}thread_row" + (f" + {i * (self.tile.rows // self.tile.rows_each)}" if i else "")
+        below = i * (self.tile.rows // self.tile.rows_each)
+        return f"{self.prefix}thread_row" + (f" + {below}" if i else "")
 
     def _col(self, j: int) -> str:
         return f"{self.prefix}thread_col" + (f" + {j * self.tile.threads_per_row}" if j else "")
@@ -187,13 +191,14 @@ class Product:
         inside = self._inside(shape, where, limits)
         element = m.element if isinstance(m, Elements) else m.at(*where)
         loaded = element if m.dtype == self.held else f"np.{self.held}({element})"
-        yield f"    {p}{name}[{row} * {cols + 1} + {col}] = {loaded}" + (f" if {inside} else np.{self.held}(0)" if inside else "")
+        padding = f" if {inside} else np.{self.held}(0)" if inside else ""
+        yield f"    {p}{name}[{row} * {cols + 1} + {col}] = {loaded}{padding}"
 
     @staticmethod
     def _inside(shape: tuple[int, int], where: tuple[str, str], limits: tuple[int, int]) -> str:
         """The test that an element is inside the matrix; empty if tiles fit exactly."""
-        tests = [f"{at} < {limit}" for size, at, limit in zip(shape, where, limits, strict=True) if limit % size]
-        return " and ".join(tests)
+        axes = zip(shape, where, limits, strict=True)
+        return " and ".join(f"{at} < {limit}" for size, at, limit in axes if limit % size)
 
     def _add(self, total: str, a: str, b: str) -> str:
         if self.a.dtype == "bool":

@@ -59,7 +59,8 @@ class OperatorPattern:
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
-        return re.compile(re.sub(r"[a-z-]+", lambda word: f"(?:{WORDS[word[0]]})", self.text).replace(" ", ""))
+        letters = re.sub(r"[a-z-]+", lambda word: f"(?:{WORDS[word[0]]})", self.text)
+        return re.compile(letters.replace(" ", ""))
 
 
 LIBRARY = (
@@ -67,13 +68,18 @@ LIBRARY = (
                     "scores, softmax and their product with the values: the scores never travel"),
     OperatorPattern("interaction", "before linear+ over chain attend chain linear+ normalisation?",
                     "two stacks of linear layers with a product of computed values between them"),
-    OperatorPattern("mlp", "before product chain siblings (?:over chain product chain siblings)+ normalisation?",
-                    "linear layers, what is element-wise between them, the normalisation of their result"),
-    OperatorPattern("multicast", "before product chain (?:sibling chain)+", "one value that several products read"),
-    OperatorPattern("normalised", "before (?:product|attend) normalisation (?:product|attend) chain linear?",
+    OperatorPattern("mlp", "before product chain siblings (?:over chain product chain siblings)+ "
+                    "normalisation?", "linear layers, what is element-wise between them, "
+                    "the normalisation of their result"),
+    OperatorPattern("multicast", "before product chain (?:sibling chain)+",
+                    "one value that several products read"),
+    OperatorPattern("normalised",
+                    "before (?:product|attend) normalisation (?:product|attend) chain linear?",
                     "a product, the normalisation of its result, and a product of that"),
-    OperatorPattern("reduction", "before (?:product|attend) normalisation", "a product and the reduction of its result"),
-    OperatorPattern("product", "before (?:product|attend) chain", "a product with the chains before and behind it"),
+    OperatorPattern("reduction", "before (?:product|attend) normalisation",
+                    "a product and the reduction of its result"),
+    OperatorPattern("product", "before (?:product|attend) chain",
+                    "a product with the chains before and behind it"),
 )
 
 
@@ -102,12 +108,14 @@ class Selection:
 # ---------------------------------------------------------------- letters
 def exclusion(graph: Graph, node: Node) -> tuple[str, str] | None:
     """Rule and reason why an operation cannot be a stage, or None."""
+    named = f"%{node.id} {node.op}"
     if node.op == "gather" and 0 in node.attr("axes"):
-        return "gathers-all-data", f"%{node.id} gather takes rows from anywhere in %{node.args[0]}: all of it has to be there first"
+        return "gathers-all-data", (f"{named} takes rows from anywhere in %{node.args[0]}: "
+                                    "all of it has to be there first")
     if node.op == "update":
-        return "bulk-synchronous", f"%{node.id} update copies all of %{node.args[0]} to change a window of it"
+        return "bulk-synchronous", f"{named} copies all of %{node.args[0]} to change a window of it"
     if node.kind == "library" and node.op != "matmul":
-        return "bulk-synchronous", f"%{node.id} {node.op} needs all of its operands for its first element"
+        return "bulk-synchronous", f"{named} needs all of its operands for its first element"
     return None
 
 
@@ -122,7 +130,8 @@ def spell(graph: Graph) -> tuple[tuple[int, ...], str]:
             first, second = read = _operands(graph, node)
             # Weights that two layers share are not multicast.
             weights = second in before[1:] and graph[second].kind == "source"
-            word, before = ("sibling" if first in before or (second in before and not weights) else word), read
+            word = "sibling" if first in before or (second in before and not weights) else word
+            before = read
         letters.append(LETTERS[word])
     return line, "".join(letters)
 
@@ -131,7 +140,8 @@ def _word(graph: Graph, node: Node) -> str:
     if exclusion(graph, node):
         return "excluded"
     if node.op == "matmul":
-        return "attend" if all(graph[v].kind != "source" for v in _operands(graph, node)) else "product"
+        computed = all(graph[v].kind != "source" for v in _operands(graph, node))
+        return "attend" if computed else "product"
     return {"map": "element-wise", "reduce": "reduction", "move": "join"}[node.kind]
 
 
@@ -171,7 +181,8 @@ class _Match:
         while found := self.longest(limit):
             pattern, end = found
             parts = self.parts(end)
-            problem, limit = next((p for nodes in parts if (p := self.problem(nodes, parts, end))), (None, end))
+            problems = (self.problem(nodes, parts, end) for nodes in parts)
+            problem, limit = next(filter(None, problems), (None, end))
             if problem:
                 refusals.setdefault((problem.rule, problem.at), problem)
                 continue
@@ -187,33 +198,41 @@ class _Match:
                 return pattern, match.end()
         return None
 
-    def subgraph(self, nodes: tuple[int, ...], matched: OperatorPattern, refusals: Iterable[Decision]) -> Subgraph:
+    def subgraph(self, nodes: tuple[int, ...], matched: OperatorPattern,
+                 refusals: Iterable[Decision]) -> Subgraph:
         """A subgraph, named after the first pattern that matches it completely."""
-        mine = "".join(self.letters[bisect_left(self.line, n)] for n in nodes if self.graph[n].op not in FREE)
+        seen = (n for n in nodes if self.graph[n].op not in FREE)
+        mine = "".join(self.letters[bisect_left(self.line, n)] for n in seen)
         pattern = next((p for p in self.library if p.regex.fullmatch(mine)), matched)
-        return Subgraph(nodes, pattern.name, (Decision(nodes, "fuse", pattern.name, f"{mine}: {pattern.why}"), *refusals))
+        said = Decision(nodes, "fuse", pattern.name, f"{mine}: {pattern.why}")
+        return Subgraph(nodes, pattern.name, (said, *refusals))
 
     def parts(self, end: int) -> list[tuple[int, ...]]:
         """The connected pieces of the match that hold a product, with their views."""
-        members = [n for n, letter in zip(self.line[self.start:end], self.letters[self.start:end], strict=True) if letter != "x"]
+        spelt = zip(self.line[self.start:end], self.letters[self.start:end], strict=True)
+        members = [n for n, letter in spelt if letter != "x"]
         pieces = [tuple(self.graph[n] for n in piece) for piece in connected(self.graph, members)]
         return [tuple(n.id for n in piece) for piece in pieces
                 if sum(n.op not in FREE for n in piece) > 1 and any(n.op == "matmul" for n in piece)]
 
-    def problem(self, nodes: tuple[int, ...], parts: Sequence[tuple[int, ...]], end: int) -> tuple[Decision, int] | None:
+    def problem(self, nodes: Sequence[int], parts: Sequence[Sequence[int]],
+                end: int) -> tuple[Decision, int] | None:
         """Why these nodes cannot be a subgraph, and the end before which a match may be tried."""
         if path := leaves_and_returns(self.graph, nodes, parts):
-            first, last = path
-            why = f"a path leaves to %{first} {self.graph[first].op} and comes back to %{last} {self.graph[last].op}"
-            decision = Decision(path, "keep apart", "contiguity", f"{why}: it could run neither before it nor after it")
-            return decision, bisect_left(self.line, last)
+            left, back = (f"%{n} {self.graph[n].op}" for n in path)
+            why = (f"a path leaves to {left} and comes back to {back}: "
+                   "it could run neither before it nor after it")
+            decision = Decision(path, "keep apart", "contiguity", why)
+            return decision, bisect_left(self.line, path[1])
         arguments = len(outside(self.graph, nodes)) + len(leaving(self.graph, nodes))
         if arguments > MOST_ARGUMENTS:
             why = f"{arguments} values go in and out, and {MOST_ARGUMENTS} is the limit: it ends earlier"
             return Decision((nodes[0],), "keep apart", "argument-limit", why), end - 1
         return None
 
-def leaves_and_returns(graph: Graph, nodes: Sequence[int], others: Iterable[Sequence[int]] = ()) -> tuple[int, int] | None:
+
+def leaves_and_returns(graph: Graph, nodes: Sequence[int],
+                       others: Iterable[Sequence[int]] = ()) -> tuple[int, int] | None:
     """Where a path leaves these nodes and where it returns. Each of ``others`` acts as one node."""
     inside, latest = set(nodes), max([nodes[-1], *(other[-1] for other in others)])
     together = {n: other for other in others for n in other}
@@ -235,7 +254,8 @@ def outside(graph: Graph, nodes: Sequence[int]) -> tuple[int, ...]:
     """The values in memory that a subgraph reads, ascending, without constants."""
     inside = set(nodes)
     found = {view_source(graph, a) for n in nodes for a in graph[n].args if a not in inside}
-    return tuple(sorted(v for v in found if v not in inside and graph[v].op not in ("constant", "iota")))
+    found = {v for v in found - inside if graph[v].op not in ("constant", "iota")}
+    return tuple(sorted(found))
 
 
 def leaving(graph: Graph, nodes: Sequence[int]) -> tuple[int, ...]:

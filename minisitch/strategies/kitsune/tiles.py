@@ -25,7 +25,8 @@ from ...graph import Graph, Node, TensorType
 
 WHOLE, FOLD, FINAL = -1, -2, -3
 # The operation that combines two parts of a fold.
-COMBINE = {"matmul": "add", "sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
+COMBINE = {"matmul": "add", "sum": "add", "prod": "mul", "max": "maximum", "min": "minimum",
+           "any": "or", "all": "and"}
 ALONG_AN_AXIS = frozenset({"cumsum", "cumprod", "sort", "argsort"})
 
 
@@ -65,8 +66,9 @@ def _moved_axis(node: Node, operand: TensorType, position: int, axis: int) -> in
     if node.op == "reshape":
         return _reshaped_axis(node.type, operand, axis)
     if node.op == "slice":
-        whole = node.attr("start")[axis] == 0 and node.attr("step")[axis] == 1 and operand.shape[axis] == node.type.shape[axis]
-        return axis if whole else None
+        if operand.shape[axis] != node.type.shape[axis]:
+            return None
+        return axis if node.attr("start")[axis] == 0 and node.attr("step")[axis] == 1 else None
     if node.op == "concatenate":
         return None if axis == node.attr("axis") else axis
     return _gathered_axis(node, operand, position, axis) if node.op == "gather" else None
@@ -205,7 +207,8 @@ class _Work:
         if axis in (WHOLE, FINAL):
             if known is None:
                 self.give(arg, WHOLE)
-            return f"%{arg} is there tile by tile, and it needs all of it" if self.axes.get(arg, WHOLE) >= 0 else ""
+            needs_more = self.axes.get(arg, WHOLE) >= 0
+            return f"%{arg} is there tile by tile, and it needs all of it" if needs_more else ""
         if axis == FOLD:
             return self._folded(node, position, arg, known)
         wanted = operand_axis(self.graph, node, position, axis)
@@ -230,7 +233,8 @@ class _Work:
         for node in self.graph.nodes:
             computed = node.kind not in ("source", "move") or node.op in ("concatenate", "update", "gather")
             if self.axes.get(node.id) == WHOLE and computed:
-                self.refused.setdefault(node.id, "every tile needs all of it: it is computed once, before")
+                why = "every tile needs all of it: it is computed once, before"
+                self.refused.setdefault(node.id, why)
 
 
 def best_cut(graph: Graph) -> Tiling | None:
@@ -240,13 +244,17 @@ def best_cut(graph: Graph) -> Tiling | None:
     the first axis. None if nothing can be cut in two.
     """
     found = [c for c in _cuts(graph) if c.units > 1]
-    return max(found, key=lambda c: (_held(c), -len(c.refused), -sum(graph[n].type.nbytes for n in c.folded)), default=None)
+    def worth(c: Tiling) -> tuple[int, int, int]:
+        return _held(c), -len(c.refused), -sum(graph[n].type.nbytes for n in c.folded)
+
+    return max(found, key=worth, default=None)
 
 
 def _cuts(graph: Graph) -> Iterator[Tiling]:
-    for node in graph.nodes:
-        if node.op == "matmul":
-            yield from (cut(graph, node.id, axis) for axis in range(node.type.rank) if node.type.shape[axis] > 1)
+    for node in (n for n in graph.nodes if n.op == "matmul"):
+        for axis, size in enumerate(node.type.shape):
+            if size > 1:
+                yield cut(graph, node.id, axis)
 
 
 def _held(found: Tiling) -> int:

@@ -86,6 +86,10 @@ class Channel:
         return self.depth * self.tile_bytes
 
 
+Loads = Sequence[StageLoad]
+Channels = Sequence[Channel]
+
+
 @dataclass(frozen=True)
 class Bound:
     """One upper bound on a pipeline's rate, by a stage, ``DRAM`` or ``L2``."""
@@ -107,32 +111,33 @@ class Balance:
         return self.bounds[0].tiles_per_us
 
 
-def balance(loads: Sequence[StageLoad], device: Device, channels: Sequence[Channel] = ()) -> Balance:
+def balance(loads: Loads, device: Device, channels: Channels = ()) -> Balance:
     """The blocks of each stage that give the highest rate.
 
     ``loads`` have different names, and a producer stands before its consumers. Raises PipelineError
     for a device without a shared L2 cache, and for more stages of a kind than the device has SMs.
     """
     if not (device.l2_size and device.l2_bandwidth):
-        raise PipelineError(f"the figures of {device.name} give no L2 cache that all SMs share: take a GPU, such as a100")
+        raise PipelineError(f"the figures of {device.name} give no L2 cache that all SMs share: "
+                            "take a GPU, such as a100")
     blocks: dict[str, int] = {}
     for kind in KINDS:
         blocks |= deal_blocks(_of_kind(loads, kind, device), device)
-    bounds = tuple(sorted(_bounds(loads, channels, device, blocks), key=lambda bound: bound.tiles_per_us))
+    bounds = tuple(sorted(_bounds(loads, channels, device, blocks), key=lambda b: b.tiles_per_us))
     return Balance(device, {load.name: blocks[load.name] for load in loads}, bounds)
 
 
-def pass_tiles(loads: Sequence[StageLoad]) -> int:
+def pass_tiles(loads: Loads) -> int:
     """The tiles that rates are counted in: the most that any stage takes."""
     return max(load.tiles for load in loads)
 
 
-def entries_of(channel: Channel, loads: Sequence[StageLoad]) -> int:
+def entries_of(channel: Channel, loads: Loads) -> int:
     """The number of entries of a queue in a whole pass."""
     return channel.entries or next(load.tiles for load in loads if load.name == channel.producer)
 
 
-def in_dram(channels: Sequence[Channel], device: Device) -> set[int]:
+def in_dram(channels: Channels, device: Device) -> set[int]:
     """Positions of the queues that do not fit into L2, largest first. A larger ring never hits."""
     inside, outside = sum(channel.held_bytes for channel in channels), set[int]()
     for i in sorted(range(len(channels)), key=lambda i: channels[i].held_bytes, reverse=True):
@@ -142,15 +147,16 @@ def in_dram(channels: Sequence[Channel], device: Device) -> set[int]:
     return outside
 
 
-def _of_kind(loads: Sequence[StageLoad], kind: Kind, device: Device) -> list[StageLoad]:
+def _of_kind(loads: Loads, kind: Kind, device: Device) -> list[StageLoad]:
     found = [load for load in loads if load.kind == kind]
     if len(found) > device.sms:
-        raise PipelineError(f"{len(found)} {kind} stages need a block each, but {device.name} has {device.sms} SMs: fuse "
-                            "element-wise stages with their producers, or make two pipelines of it")
+        raise PipelineError(f"{len(found)} {kind} stages need a block each, but {device.name} has "
+                            f"{device.sms} SMs: fuse element-wise stages with their producers, "
+                            "or make two pipelines of it")
     return found
 
 
-def deal_blocks(loads: Sequence[StageLoad], device: Device) -> dict[str, int]:
+def deal_blocks(loads: Loads, device: Device) -> dict[str, int]:
     """Deal out one block for each SM to stages of one kind.
 
     Each goes to the slowest stage that can use one more.
@@ -175,16 +181,16 @@ def _passes(load: StageLoad, blocks: int, device: Device) -> float:
     return 1 / busy if busy else inf
 
 
-def _bounds(loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device, blocks: Mapping[str, int]) -> list[Bound]:
+def _bounds(loads: Loads, channels: Channels, device: Device, blocks: Mapping[str, int]) -> list[Bound]:
     tiles = pass_tiles(loads)
     found = [Bound(load.name, tiles * _passes(load, blocks[load.name], device)) for load in loads]
     dram, l2 = pipeline_bytes(loads, channels, device)
-    for name, moved, bandwidth in (("DRAM", dram, device.bandwidth), ("L2", l2, device.l2_bandwidth)):
-        found.append(Bound(name, tiles * bandwidth / 1e6 / moved if moved else inf))
+    for name, moved, speed in (("DRAM", dram, device.bandwidth), ("L2", l2, device.l2_bandwidth)):
+        found.append(Bound(name, tiles * speed / 1e6 / moved if moved else inf))
     return found
 
 
-def pipeline_bytes(loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device) -> tuple[int, int]:
+def pipeline_bytes(loads: Loads, channels: Channels, device: Device) -> tuple[int, int]:
     """Bytes of a whole pass through DRAM and through L2. All DRAM traffic also passes L2."""
     dram = sum(load.dram_bytes * load.tiles for load in loads)
     l2, outside = sum(load.l2_bytes * load.tiles for load in loads), in_dram(channels, device)

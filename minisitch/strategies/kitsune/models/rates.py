@@ -17,19 +17,19 @@ After:   exp 8 times, with sum after each, then divide 8 times: the queue of exp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 
 from ....errors import PlanError
-from .balance import Channel, StageLoad, entries_of
+from .balance import Channel, Channels, Loads, StageLoad, entries_of
 
 
-def reads(channels: Sequence[Channel], stage: str) -> list[tuple[int, Channel]]:
+def reads(channels: Channels, stage: str) -> list[tuple[int, Channel]]:
     """The queues that a stage reads, with their positions among all."""
     return [(i, channel) for i, channel in enumerate(channels) if stage in channel.consumers]
 
 
-def writes(channels: Sequence[Channel], stage: str) -> list[tuple[int, Channel]]:
+def writes(channels: Channels, stage: str) -> list[tuple[int, Channel]]:
     """The queues that a stage writes, with their positions among all."""
     return [(i, channel) for i, channel in enumerate(channels) if stage == channel.producer]
 
@@ -44,21 +44,24 @@ def needed(entries: int, load: StageLoad, firings: int) -> int:
     return -(-firings * entries // load.tiles)
 
 
-def sequence(loads: Sequence[StageLoad], channels: Sequence[Channel]) -> Iterator[tuple[StageLoad, int]]:
+def sequence(loads: Loads, channels: Channels) -> Iterator[tuple[StageLoad, int]]:
     """All firings in order, as (stage, tile). Each tile goes down as far as it can before the next.
 
     A stage that reads no sequence of tiles fires on demand, when a later stage needs its result.
     """
     by_name, fired = {load.name: load for load in loads}, {load.name: 0 for load in loads}
-    inputs = {load.name: [(entries_of(c, loads), by_name[c.producer]) for _, c in reads(channels, load.name)] for load in loads}
-    paced = [load for load in reversed(loads) if any(entries > 1 for entries, _ in inputs[load.name])]
+    inputs = {name: [(entries_of(c, loads), by_name[c.producer]) for _, c in reads(channels, name)]
+              for name in by_name}
+    paced = [load for load in reversed(loads) if any(n > 1 for n, _ in inputs[load.name])]
 
     def missing(load: StageLoad) -> StageLoad | None:
-        return next((producer for entries, producer in inputs[load.name]
-                     if passed(entries, producer, fired[producer.name]) < needed(entries, load, fired[load.name] + 1)), None)
+        turn = fired[load.name] + 1
+        return next((producer for n, producer in inputs[load.name] if
+                     passed(n, producer, fired[producer.name]) < needed(n, load, turn)), None)
 
     for _ in range(sum(load.tiles for load in loads)):
-        ready = next((load for load in paced if fired[load.name] < load.tiles and missing(load) is None), None)
+        unfinished = (load for load in paced if fired[load.name] < load.tiles)
+        ready = next((load for load in unfinished if missing(load) is None), None)
         load = ready or next(load for load in reversed(loads) if fired[load.name] < load.tiles)
         while (producer := missing(load)) is not None:
             load = producer
@@ -66,7 +69,7 @@ def sequence(loads: Sequence[StageLoad], channels: Sequence[Channel]) -> Iterato
         fired[load.name] += 1
 
 
-def depths(loads: Sequence[StageLoad], channels: Sequence[Channel], full_rate: bool = False) -> list[int]:
+def depths(loads: Loads, channels: Channels, full_rate: bool = False) -> list[int]:
     """The depth of each queue without deadlock: the most entries that it holds in ``sequence``.
 
     With ``full_rate`` no stage waits that has work. This takes one more entry for each stage on the
@@ -77,7 +80,8 @@ def depths(loads: Sequence[StageLoad], channels: Sequence[Channel], full_rate: b
     if full_rate:
         for i, channel in enumerate(channels):
             below = _distances(loads, channels, channel.producer)
-            held[i] = min(entries_of(channel, loads), held[i] + max(below[consumer] for consumer in channel.consumers))
+            longest = max(below[c] for c in channel.consumers)
+            held[i] = min(entries_of(channel, loads), held[i] + longest)
     return held
 
 
@@ -86,17 +90,18 @@ def _held(loads: tuple[StageLoad, ...], channels: tuple[Channel, ...]) -> tuple[
     by_name, fired = {load.name: load for load in loads}, {load.name: 0 for load in loads}
     if len(by_name) < len(loads):
         twice = next(load.name for load in loads if load is not by_name[load.name])
-        raise PlanError(f"two stages are named {twice!r}, but queues refer to stages by name: rename one")
+        raise PlanError(f"two stages are named {twice!r}, but queues refer to stages by name: "
+                        "rename one")
     entries, held = [entries_of(channel, loads) for channel in channels], [1] * len(channels)
     for load, tile in sequence(loads, channels):
         fired[load.name] = tile + 1
         for i, channel in writes(channels, load.name):
-            back = min(passed(entries[i], by_name[consumer], fired[consumer]) for consumer in channel.consumers)
+            back = min(passed(entries[i], by_name[c], fired[c]) for c in channel.consumers)
             held[i] = max(held[i], passed(entries[i], load, tile + 1) - back)
     return tuple(held)
 
 
-def _distances(loads: Sequence[StageLoad], channels: Sequence[Channel], start: str) -> dict[str, int]:
+def _distances(loads: Loads, channels: Channels, start: str) -> dict[str, int]:
     """The number of queues on the longest path from a stage to each stage below it."""
     found = {start: 0}
     for load in loads:

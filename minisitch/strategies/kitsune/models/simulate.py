@@ -31,7 +31,7 @@ from math import inf
 
 from ....device import Device
 from ....errors import PipelineError
-from .balance import Channel, StageLoad, balance, entries_of, in_dram
+from .balance import Channel, Channels, Loads, StageLoad, balance, entries_of, in_dram
 from .rates import depths, needed, passed, reads, writes
 
 
@@ -77,14 +77,15 @@ class Simulation:
     @cached_property
     def utilisation(self) -> dict[str, float]:
         """For each unit, its work over the work that it could do in the makespan."""
-        busy = {unit: sum(getattr(m, unit) * (m.end - m.start) for m in self.moments) for unit in ("simt", "tensor")}
+        busy = {unit: sum(getattr(m, unit) * (m.end - m.start) for m in self.moments)
+                for unit in ("simt", "tensor")}
         busy["dram"] = self.dram_bytes / self.device.bandwidth * 1e6
         busy["l2"] = self.l2_bytes / self.device.l2_bandwidth * 1e6
         return {unit: us / self.makespan_us for unit, us in busy.items()}
 
 
 # ---------------------------------------------------------------- the execution
-def dataflow(loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device,
+def dataflow(loads: Loads, channels: Channels, device: Device,
              blocks: Mapping[str, float] | None = None) -> Simulation:
     """Simulate one kernel of co-resident stages, with these or ``balance``'s blocks.
 
@@ -93,10 +94,12 @@ def dataflow(loads: Sequence[StageLoad], channels: Sequence[Channel], device: De
     blocks = balance(loads, device, channels).blocks if blocks is None else blocks
     idle = [load.name for load in loads if not blocks.get(load.name)]
     if idle:
-        raise PipelineError(f"stage {idle[0]} has no blocks, so the others would wait for it forever: give each stage one at least")
+        raise PipelineError(f"stage {idle[0]} has no blocks, so the others would wait for it "
+                            "forever: give each stage one at least")
     outside, lanes = in_dram(channels, device), []
     for load in loads:
-        us, draw = load.busy_us(blocks[load.name], device), min(load.share(device), blocks[load.name] / device.sms)
+        held = blocks[load.name]
+        us, draw = load.busy_us(held, device), min(load.share(device), held / device.sms)
         lane = []
         for tile in range(load.tiles):
             dram, cached = load.dram_bytes, load.l2_bytes
@@ -109,18 +112,18 @@ def dataflow(loads: Sequence[StageLoad], channels: Sequence[Channel], device: De
     return simulate("dataflow", loads, channels, device, [lanes])
 
 
-def simulate(execution: str, loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device,
+def simulate(execution: str, loads: Loads, channels: Channels, device: Device,
              kernels: Sequence[Sequence[Sequence[Task]]]) -> Simulation:
     """Run kernels in turn, the lanes of each side by side, the tasks of a lane in order."""
     return replace(_Simulation(loads, channels, device).run(kernels), execution=execution)
 
 
-def ends(channels: Sequence[Channel], load: StageLoad) -> list[tuple[int, Channel]]:
+def ends(channels: Channels, load: StageLoad) -> list[tuple[int, Channel]]:
     """The queues that a stage reads, then those that it writes, with their positions."""
     return reads(channels, load.name) + writes(channels, load.name)
 
 
-def fired_entries(channel: Channel, load: StageLoad, tile: int, loads: Sequence[StageLoad]) -> int:
+def fired_entries(channel: Channel, load: StageLoad, tile: int, loads: Loads) -> int:
     """Entries of a queue that a firing takes or publishes."""
     entries, step = entries_of(channel, loads), passed if load.name == channel.producer else needed
     return step(entries, load, tile + 1) - step(entries, load, tile)
@@ -165,7 +168,7 @@ class _Active:
 class _Simulation:
     """The clock, the queues, and what happened."""
 
-    def __init__(self, loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device) -> None:
+    def __init__(self, loads: Loads, channels: Channels, device: Device) -> None:
         self.loads, self.channels, self.device = tuple(loads), tuple(channels), device
         self.entries = [entries_of(channel, loads) for channel in channels]
         self.published = [0] * len(channels)
@@ -196,9 +199,9 @@ class _Simulation:
                     self._finish(active.pop(lane), lane)
                 changed = bool(over)
         moved = [task for lanes in kernels for lane in lanes for task in lane]
-        return Simulation("", self.device, self.loads, self.channels, len(kernels), self.clock, tuple(self.firings),
-                          tuple(self.moments),
-                          tuple(map(tuple, self.fills)), sum(task.dram for task in moved), sum(task.l2 for task in moved))
+        return Simulation("", self.device, self.loads, self.channels, len(kernels), self.clock,
+                          tuple(self.firings), tuple(self.moments), tuple(map(tuple, self.fills)),
+                          sum(task.dram for task in moved), sum(task.l2 for task in moved))
 
     def _waits_for(self, task: Task) -> tuple[int, str] | None:
         """The queue that a firing waits for, and whether it needs a tile or room. Else None."""
@@ -213,7 +216,8 @@ class _Simulation:
 
     def _advance(self, active: Iterable[_Active]) -> None:
         """Move the clock to the next moment at which a firing ends something."""
-        sharing_dram, sharing_l2 = sum(found.dram > 0 for found in active), sum(found.l2 > 0 for found in active)
+        sharing_dram = sum(found.dram > 0 for found in active)
+        sharing_l2 = sum(found.l2 > 0 for found in active)
         dram = self.device.bandwidth / 1e6 / max(1, sharing_dram)  # bytes a microsecond
         l2 = self.device.l2_bandwidth / 1e6 / max(1, sharing_l2)
         step = min(found.soonest(dram, l2) for found in active)
@@ -256,7 +260,9 @@ class _Simulation:
                 wanted = f"a tile of {channel.producer}, which has published {self.published[i]}"
             said.append(f"{task.load.name} (tile {task.tile}) waits for {wanted}")
         enough = depths(self.loads, self.channels)
-        deeper = [f"{c.name} {enough[i]}" for i, c in enumerate(self.channels) if c.depth < enough[i]]
-        assert deeper, "with these depths every stage gets its turn"
-        return (f"deadlock at {self.clock:.4g} us: {'; '.join(said)}. It runs with depths of {', '.join(deeper)}; or keep these "
-                "stages in one, compute again what waits, or let it go through DRAM")
+        short = [(c.name, n) for c, n in zip(self.channels, enough, strict=True) if c.depth < n]
+        assert short, "with these depths every stage gets its turn"
+        deeper = [f"{name} {depth}" for name, depth in short]
+        return (f"deadlock at {self.clock:.4g} us: {'; '.join(said)}. It runs with depths of "
+                f"{', '.join(deeper)}; or keep these stages in one, compute again what waits, "
+                "or let it go through DRAM")
