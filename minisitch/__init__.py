@@ -15,7 +15,7 @@
 The rooms of the house, in the order in which data goes through them. A room imports only from rooms
 above it:
 
-    errors       exceptions, the word that was meant, the progress line, work that Ctrl-C leaves whole
+    errors       exceptions, the word that was meant, progress, work that Ctrl-C leaves whole
     ops          the table of operations, one row each
     graph        the graph: types, nodes, printing
     device       GPUs and CPUs as data
@@ -33,7 +33,7 @@ above it:
     strategies   the four papers, the baselines, and auto: what to fuse, and what it costs
     lower        the whole road from a traced program to text; it can stop after each stage
     runtime      jit: calls, memory, caches, threads, compilers, drivers
-    testing      random programs, the judge of their results, passes that another function may replace
+    testing      random programs, the judge of results, passes that another function may replace
     explain      reports, pictures, comparisons, calibration
     course       assignments, and a grader that a submission cannot fool
     __main__     the command line
@@ -70,9 +70,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DEVICES", "PASSES", "STRATEGIES", "Comparison", "Decision", "Device", "DeviceError", "FusionPlan",
-    "Graph", "GraphError", "KernelBug", "KernelError", "LoopWarning", "MinisitchError", "Node", "PassError", "Pattern", "PlanError",
-    "Program", "Report", "TensorType", "TraceError", "__version__", "compare", "erf", "explain", "get_device", "jit",
-    "kernel_pass", "lower", "make_plan", "parse", "strategy", "swapped", "trace",
+    "Graph", "GraphError", "KernelBug", "KernelError", "LoopWarning", "MinisitchError", "Node",
+    "PassError", "Pattern", "PlanError", "Program", "Report", "TensorType", "TraceError",
+    "__version__", "compare", "erf", "explain", "get_device", "jit", "kernel_pass", "lower",
+    "make_plan", "parse", "strategy", "swapped", "trace",
 ]
 
 del _strategies  # imported so that they are registered

@@ -100,46 +100,59 @@ def _user_line(problem: BaseException, program: str) -> str:
 
 def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
     """The parser, and its commands."""
-    parser = argparse.ArgumentParser(prog="python -m minisitch", description="NumPy programs to stitched kernels.",
-                                     epilog="example: compare softmax.py:softmax --arg \"x=f32[4096,1024]\"\n"
-                                            "course:  python -m minisitch.course",
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m minisitch", description="NumPy programs to stitched kernels.",
+        epilog="example: compare softmax.py:softmax --arg \"x=f32[4096,1024]\"\n"
+               "course:  python -m minisitch.course",
+        formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"minisitch {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    program, machine, strategy = (argparse.ArgumentParser(add_help=False) for _ in range(3))  # options that several commands share
+    # Options that several commands share.
+    program, machine, strategy = (argparse.ArgumentParser(add_help=False) for _ in range(3))
     program.add_argument("program", help=WHERE)
     program.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE",
-                         help="x=f32[128,768] (random numbers), x=array.npy, or a Python value: axis=-1")
+                         help="x=f32[128,768] (random numbers), x=array.npy, "
+                              "or a Python value: axis=-1")
     machine.add_argument("--target", default="auto", choices=("auto", *TARGETS))
-    machine.add_argument("--device", help=f"the machine to plan for: cpu, {', '.join(DEVICES)} (default: the target's)")
+    machine.add_argument("--device", help=f"the machine to plan for: cpu, {', '.join(DEVICES)} "
+                                          "(default: the target's)")
     registered = f"{', '.join(STRATEGIES)}, or what FILE.py registers"
     strategy.add_argument("--strategy", default="auto", help=f"one of {registered}")
 
-    def command(name: str, run: Callable[[argparse.Namespace], Any], said: str, *shared: argparse.ArgumentParser,
-                **defaults: Any) -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=said, parents=shared, add_help=name != "bench")
+    def command(name: str, run: Callable[[argparse.Namespace], Any], said: str,
+                *shared: argparse.ArgumentParser, about: str | None = None, **defaults: Any) -> Any:
+        made = commands.add_parser(name, help=said, description=about, parents=shared,
+                                   add_help=name != "bench")
         made.set_defaults(command=run, **defaults)
-        return made
+        return made.add_argument
 
-    one = command("demo", lambda o: demo(o.file, o.report, o.target), "a GPT block over a text file, under every strategy")
-    one.add_argument("file", nargs="?", help="whose bytes to read (default: the README)")
-    one.add_argument("--report", metavar="PATH", help="where to write the page (default: minisitch-demo.html here)")
-    one.add_argument("--target", choices=("auto", "cpu", "cuda"), default="cpu")
-    one = command("explain", _explain, "what was decided and why, kernel by kernel", program, machine, strategy)
-    one.add_argument("--html", metavar="PATH", help="write the page there instead of printing text")
-    one = command("compare", _compare, "all strategies: kernels, bytes, barriers, time, error", program, machine)
-    one.add_argument("--strategy", action="append", metavar="NAME[,NAME]", help=f"some of {registered} (default: all)")
-    one.add_argument("--optimum", action="store_true", help="add the best plan there is (small programs)")
-    one = command("explore", _explore, "a page that shows how the compiler treats a function, step by step", program, strategy,
-                  device=None)
-    one.add_argument("--gpu", default="toy", choices=GPUS, help="the GPU to plan for (default: toy, two blocks of 64 threads)")
-    one.add_argument("--save", metavar="PATH", help="write the page there, as one file that needs no server")
-    one.add_argument("--port", type=int, default=0, help="of the address (default: a free one)")
+    add = command("demo", lambda o: demo(o.file, o.report, o.target),
+                  "a GPT block over a text file, under every strategy")
+    add("file", nargs="?", help="whose bytes to read (default: the README)")
+    add("--report", metavar="PATH",
+        help="where to write the page (default: minisitch-demo.html here)")
+    add("--target", choices=("auto", "cpu", "cuda"), default="cpu")
+    add = command("explain", _explain, "what was decided and why, kernel by kernel",
+                  program, machine, strategy)
+    add("--html", metavar="PATH", help="write the page there instead of printing text")
+    add = command("compare", _compare, "all strategies: kernels, bytes, barriers, time, error",
+                  program, machine)
+    add("--strategy", action="append", metavar="NAME[,NAME]",
+        help=f"some of {registered} (default: all)")
+    add("--optimum", action="store_true", help="add the best plan there is (small programs)")
+    add = command("explore", _explore, "a page that shows how the compiler treats a function, "
+                  "step by step", program, strategy, device=None)
+    add("--gpu", default="toy", choices=GPUS,
+        help="the GPU to plan for (default: toy, two blocks of 64 threads)")
+    add("--save", metavar="PATH", help="write the page there, as one file that needs no server")
+    add("--port", type=int, default=0, help="of the address (default: a free one)")
     command("bench", _bench, "a suite of workloads under every strategy, in a clone of the repository")
-    one = command("calibrate", _calibrate, "measure this CPU for the cost model (the figures of GPUs come from datasheets)")
-    one.description = ("Measures this CPU for about a minute (leave the machine alone meanwhile), and writes the figures to "
-                       "~/.config/minisitch/cpu.json, or to the file that MINISITCH_DEVICE names. `cpu` is priced with them from "
-                       "then on: modelled times change, and so may the plans of auto. Delete the file to undo it.")
+    command("calibrate", _calibrate,
+            "measure this CPU for the cost model (the figures of GPUs come from datasheets)",
+            about="Measures this CPU for about a minute (leave the machine alone meanwhile), and "
+                  "writes the figures to ~/.config/minisitch/cpu.json, or to the file that "
+                  "MINISITCH_DEVICE names. `cpu` is priced with them from then on: modelled times "
+                  "change, and so may the plans of auto. Delete the file to undo it.")
     command("doctor", _doctor, "what this machine has, what will run on it, and how to get the rest")
     return parser, commands.choices
 
@@ -189,8 +202,8 @@ def _write(path: str, text: str) -> None:
 def _bench(options: argparse.Namespace) -> None:
     """Hand the words to the repository's ``benchmarks``, which are not in the package."""
     if not Path("benchmarks", "__main__.py").is_file():
-        raise UsageError("there is no folder benchmarks here; the workloads are in minisitch's repository: clone it, and run "
-                         "this command in the clone")
+        raise UsageError("there is no folder benchmarks here; the workloads are in minisitch's "
+                         "repository: clone it, and run this command in the clone")
     sys.path.insert(0, os.getcwd())
     importlib.import_module("benchmarks.__main__").main(options.words)
 
@@ -239,13 +252,15 @@ def _program(options: argparse.Namespace) -> tuple[Callable[..., Any], tuple, di
         signature = inspect.signature(fn)
     except ValueError:
         raise UsageError(f"{name} does not say its arguments; write a function around it") from None
-    args = [kwargs.pop(p.name) for p in signature.parameters.values() if p.kind is p.POSITIONAL_ONLY and p.name in kwargs]
+    args = [kwargs.pop(name) for name, p in signature.parameters.items()
+            if p.kind is p.POSITIONAL_ONLY and name in kwargs]
     try:
         # By position if possible, because an argument may be called target.
         bound = signature.bind(*args, **kwargs)
     except TypeError as problem:
-        raise UsageError(f"cannot call {name}{signature}: {problem}; write --arg NAME=f32[128,768] for each argument without a "
-                         "default, or a function of named arguments around it") from None
+        raise UsageError(f"cannot call {name}{signature}: {problem}; write --arg NAME="
+                         "f32[128,768] for each argument without a default, or a function of named "
+                         "arguments around it") from None
     return fn, bound.args, bound.kwargs
 
 

@@ -55,7 +55,7 @@ def simplify(graph: Graph) -> Graph:
     for _ in range(MOST_ROUNDS):
         before, simple = graph, rewrites(graph)[0]
         graph = rolled(simple)
-        if graph is simple and (graph == before or all(node.op != "update" for node in graph.nodes)):
+        if graph is simple and (graph == before or all(n.op != "update" for n in graph.nodes)):
             break  # without updates, one round is enough
     return verify(graph)
 
@@ -501,8 +501,8 @@ def _decided(r: Rewriter, n: Node) -> int | None:
 @rule("select")
 def _negated_condition(r: Rewriter, n: Node) -> int | None:
     """Before: ``select (not c) x y``. After: ``select c y x``."""
-    condition, x, y = n.args
-    return r.make(n, "select", r.nodes[condition].args[0], y, x) if r.is_a(condition, "not") else None
+    test, x, y = n.args
+    return r.make(n, "select", r.nodes[test].args[0], y, x) if r.is_a(test, "not") else None
 
 
 @rule("cast")
@@ -516,12 +516,14 @@ def _cast_of_exact_cast(r: Rewriter, n: Node) -> int | None:
     """Before: f32 -> f64 -> f16. After: f32 -> f16. Not f32 -> f16 -> f32, which rounds."""
     if not r.is_a(n.args[0], "cast"):
         return None
-    inner = r.nodes[r.nodes[n.args[0]].args[0]].type.dtype
-    middle, last = r.nodes[n.args[0]].type.dtype, n.type.dtype
-    exact = np.can_cast(inner, middle, "safe") and not (middle == "float64" and inner in ("int64", "uint64"))
-    # A float that an integer type does not hold does not wrap around: u32 -> f64 -> i8 is not u32 -> i8.
+    cast = r.nodes[n.args[0]]
+    inner, middle, last = r.nodes[cast.args[0]].type.dtype, cast.type.dtype, n.type.dtype
+    rounds = middle == "float64" and inner in ("int64", "uint64")
+    exact = np.can_cast(inner, middle, "safe") and not rounds
+    # A float that an integer type does not hold does not wrap around: u32 -> f64 -> i8 is not
+    # u32 -> i8.
     whole = kind_of(middle) == "float" and kind_of(last) == "int" and not np.can_cast(inner, last)
-    return r.make(n, "cast", r.nodes[n.args[0]].args[0], dtype=last) if exact and not whole else None
+    return r.make(n, "cast", cast.args[0], dtype=last) if exact and not whole else None
 
 
 # ---------------------------------------------------------------- moves
@@ -573,8 +575,11 @@ def _slice_of_slice(r: Rewriter, n: Node) -> int | None:
 @rule("slice")
 def _plain_step(r: Rewriter, n: Node) -> int | None:
     """Before: ``x[3:4:5]``. After: ``x[3:4:1]``: one element needs no step."""
-    plain = tuple(1 if size == 1 else s for s, size in zip(n.attr("step"), n.attr("size"), strict=True))
-    return None if plain == n.attr("step") else r.make(n, "slice", *n.args, start=n.attr("start"), size=n.attr("size"), step=plain)
+    start, size, step = (n.attr(name) for name in ("start", "size", "step"))
+    plain = tuple(1 if k == 1 else s for s, k in zip(step, size, strict=True))
+    if plain == step:
+        return None
+    return r.make(n, "slice", n.args[0], start=start, size=size, step=plain)
 
 
 @rule("slice")
@@ -608,9 +613,12 @@ def _written_over(r: Rewriter, n: Node) -> int | None:
         return None
     shape, hidden = r.nodes[n.args[1]].type.shape, r.nodes[inner.args[1]].type.shape
     same = inner.attrs == n.attrs and hidden == shape
-    around = all(step == 1 and first <= min(start, start + (size - 1) * by) and max(start, start + (size - 1) * by) < first + length
-                 for first, step, length, start, by, size in zip(n.attr("start"), n.attr("step"), shape, inner.attr("start"),
-                                                                 inner.attr("step"), hidden, strict=True))
+    outer = zip(n.attr("start"), n.attr("step"), shape, strict=True)
+    within = zip(inner.attr("start"), inner.attr("step"), hidden, strict=True)
+    around = True
+    for (first, step, length), (start, by, size) in zip(outer, within, strict=True):
+        low, high = sorted((start, start + (size - 1) * by))
+        around = around and step == 1 and first <= low and high < first + length
     return r.make(n, "update", inner.args[0], n.args[1], **n.attributes) if same or around else None
 
 

@@ -31,6 +31,7 @@ from ..trace.builder import infer_type
 
 LEAST = 3  # parts; two are not worth it
 DEEPEST = 200  # operations between the concatenation and its parts
+Shape = tuple[int, ...]
 FREE = ("constant", "iota", "slice", "reshape", "broadcast", "transpose")  # may be made twice
 
 
@@ -39,7 +40,7 @@ class Differs(Exception):
 
 
 def moved(node: Node, id: int, args: tuple[int, ...]) -> Node:
-    """The same operation at another place. Itself if the place is the same: in long programs most nodes stay."""
+    """The same operation at another place. Itself if the place is the same, as it mostly is."""
     same = id == node.id and args == node.args
     return node if same else Node(id, node.op, args, node.type, node.attrs, node.where, node.via)
 
@@ -52,7 +53,9 @@ def rolled(graph: Graph) -> Graph:
     roller = Roller(graph)
     for node in graph.nodes:
         roller.place.append(roller.visit(node))
-    return Graph(tuple(roller.nodes), tuple(roller.place[o] for o in graph.outputs)) if roller.found else graph
+    if not roller.found:
+        return graph
+    return Graph(tuple(roller.nodes), tuple(roller.place[o] for o in graph.outputs))
 
 
 class Roller:
@@ -101,7 +104,8 @@ class Roller:
         parts = {self.origin[i] for ids, _, _ in self.made for i in ids if i in self.origin}
         for old in parts:
             computed = self.graph[old].op not in (*FREE, "input")
-            if computed and (old in self.outputs or not {*parts, concatenation.id}.issuperset(self.graph.users[old])):
+            read = {*parts, concatenation.id}.issuperset(self.graph.users[old])
+            if computed and (old in self.outputs or not read):
                 raise Differs
 
     def add(self, node: Node) -> int:
@@ -113,7 +117,9 @@ class Roller:
         return self.add(replace(node, type=infer_type(node, [self.nodes[a].type for a in args])))
 
     def reshaped(self, like: Node, value: int, shape: Sequence[int]) -> int:
-        return value if self.nodes[value].type.shape == tuple(shape) else self.make(like, "reshape", value, shape=tuple(shape))
+        wanted = tuple(shape)
+        same = self.nodes[value].type.shape == wanted
+        return value if same else self.make(like, "reshape", value, shape=wanted)
 
     # ---------------------------------------------------------------- one value from the parts
     def join(self, ids: tuple[int, ...], axis: int, new: bool, depth: int) -> int:
@@ -127,7 +133,8 @@ class Roller:
         parts = [self.nodes[i] for i in ids]
         first = parts[0]
         self.budget -= len(ids)
-        if depth > DEEPEST or self.budget < 0 or any((p.op, p.type) != (first.op, first.type) for p in parts):
+        differ = any((p.op, p.type) != (first.op, first.type) for p in parts)
+        if depth > DEEPEST or self.budget < 0 or differ:
             raise Differs
         shape = list(first.type.shape)
         if new:
@@ -162,10 +169,12 @@ class Roller:
         along = TensorType(tuple(n if a == axis else 1 for a, n in enumerate(shape)), "int64")
         made = self.add(replace(first, op="iota", type=along, attrs=(("axis", axis),)))
         for op, number in (("mul", step), ("add", values[0])):
-            made = self.make(first, op, made, self.add(replace(first, type=along, attrs=(("value", int(number)),))))
-        return self.make(first, "broadcast", self.make(first, "cast", made, dtype=type.dtype), shape=shape)
+            factor = self.add(replace(first, type=along, attrs=(("value", int(number)),)))
+            made = self.make(first, op, made, factor)
+        made = self.make(first, "cast", made, dtype=type.dtype)
+        return self.make(first, "broadcast", made, shape=shape)
 
-    def repeated(self, first: Node, value: int, axis: int, new: bool, shape: tuple[int, ...]) -> int:
+    def repeated(self, first: Node, value: int, axis: int, new: bool, shape: Shape) -> int:
         """One value in all parts: a broadcast."""
         if not new and first.type.shape[axis] != 1:
             raise Differs
@@ -178,43 +187,52 @@ class Roller:
         Also a gather if the parts lie along another axis than the windows.
         """
         first, sources = parts[0], set(self.operands(parts, 0))
-        starts = np.array([p.attr("start") for p in parts])
-        steps = np.diff(starts, axis=0)
+        first, sources = parts[0], set(self.operands(parts, 0))
+        strides = {p.attr("step") for p in parts}
+        steps = np.diff(np.array([p.attr("start") for p in parts]), axis=0)
         moves = np.flatnonzero(steps[0])
-        if len(sources) > 1 or len(moves) != 1 or (steps != steps[0]).any() or len({p.attr("step") for p in parts}) > 1:
+        if len(sources) > 1 or len(moves) != 1 or (steps != steps[0]).any() or len(strides) > 1:
             raise Differs
         moved, size, step = int(moves[0]), list(first.type.shape), list(first.attr("step"))
-        follow = not new and moved == axis and steps[0][moved] == size[moved] * step[moved]
+        by = int(steps[0][moved])
+        follow = not new and moved == axis and by == size[moved] * step[moved]
         if (size[moved] != 1 and not follow) or not _same_place(first.type.shape, moved, axis, new):
             if not new and first.type.shape[axis] != 1:
                 raise Differs
-            return self.reshaped(first, self.windows(first, moved, int(steps[0][moved]), len(parts), axis), shape)
+            found = self.windows(first, moved, by, len(parts), axis)
+            return self.reshaped(first, found, shape)
         if size[moved] == 1:
-            step[moved] = int(steps[0][moved])
+            step[moved] = by
         size[moved] *= len(parts)
-        made = self.make(first, "slice", first.args[0], start=first.attr("start"), size=tuple(size), step=tuple(step))
+        made = self.make(first, "slice", first.args[0], start=first.attr("start"), size=tuple(size),
+                         step=tuple(step))
         return self.reshaped(first, made, shape)
 
     def windows(self, first: Node, moved: int, by: int, count: int, axis: int) -> int:
         """``count`` windows along a new axis, each ``by`` further along the axis ``moved``."""
-        start, size, step = list(first.attr("start")), list(first.type.shape), list(first.attr("step"))
+        start, step = list(first.attr("start")), list(first.attr("step"))
+        size = list(first.type.shape)
         places = TensorType((count, size[moved]), "int64")
 
         def source(op: str, name: str, value: int) -> int:
             return self.add(replace(first, op=op, args=(), type=places, attrs=((name, value),)))
 
-        rows, columns = (self.make(first, "mul", source("iota", "axis", a), source("constant", "value", factor))
-                         for a, factor in ((0, by), (1, step[moved])))
-        at = self.make(first, "add", self.make(first, "add", rows, columns), source("constant", "value", start[moved]))
+        def along(axis: int, factor: int) -> int:
+            place = source("iota", "axis", axis)
+            return self.make(first, "mul", place, source("constant", "value", factor))
+
+        at = self.make(first, "add", along(0, by), along(1, step[moved]))
+        at = self.make(first, "add", at, source("constant", "value", start[moved]))
         start[moved], size[moved], step[moved] = 0, self.nodes[first.args[0]].type.shape[moved], 1
-        strip = self.make(first, "slice", first.args[0], start=tuple(start), size=tuple(size), step=tuple(step))
+        strip = self.make(first, "slice", first.args[0], start=tuple(start), size=tuple(size),
+                          step=tuple(step))
         found = self.make(first, "gather", strip, at, axes=(moved,))
         perm = [a + 2 for a in range(len(size) - 1)]
         perm.insert(moved, 1)
         perm.insert(axis, 0)
         return self.make(first, "transpose", found, perm=tuple(perm))
 
-    def operation(self, parts: Sequence[Node], axis: int, new: bool, shape: tuple[int, ...], depth: int) -> int:
+    def operation(self, parts: Sequence[Node], axis: int, new: bool, shape: Shape, depth: int) -> int:
         """One operation for equal ones. Raises Differs if the axes cannot be followed."""
         first = parts[0]
         if not first.args or any(p.attrs != first.attrs for p in parts):
@@ -240,25 +258,30 @@ class Roller:
             return self.reduce(first, xs, axis, new, shape, depth)
         if first.op == "gather" and new and len({p.args[1:] for p in parts}) == 1:
             joined = self.join(xs, 0, True, depth)
-            found = self.make(first, "gather", joined, *first.args[1:], axes=tuple(a + 1 for a in first.attr("axes")))
+            axes = tuple(a + 1 for a in first.attr("axes"))
+            found = self.make(first, "gather", joined, *first.args[1:], axes=axes)
             rank = len(self.nodes[first.args[1]].type.shape)
             perm = [a for a in range(len(shape)) if a != rank]
             perm.insert(axis, rank)
             return self.make(first, "transpose", found, perm=tuple(perm))
-        if first.op == "matmul" and not new and axis == len(inner) - 2 and len(set(self.operands(parts, 1))) == 1:
+        others = set(self.operands(parts, 1)) if first.op == "matmul" and not new else ()
+        if axis == len(inner) - 2 and len(others) == 1:
             return self.make(first, "matmul", self.join(xs, axis, False, depth), first.args[1])
         raise Differs
 
-    def reduce(self, first: Node, xs: tuple[int, ...], axis: int, new: bool, shape: tuple[int, ...], depth: int) -> int:
+    def reduce(self, first: Node, xs: Shape, axis: int, new: bool, shape: Shape, depth: int) -> int:
         """One reduce for equal ones, if the parts lie along an axis that is not reduced."""
         axes, keep = first.attr("axes"), first.attr("keepdims")
         rank = len(self.nodes[first.args[0]].type.shape)
         kept = [a for a in range(rank) if keep or a not in axes]
         if not new and kept[axis] not in axes:
-            return self.make(first, first.op, self.join(xs, kept[axis], False, depth), **first.attributes)
+            joined = self.join(xs, kept[axis], False, depth)
+            return self.make(first, first.op, joined, **first.attributes)
         at = kept[axis - 1] + 1 if axis else 0  # the parts go before an axis that is reduced to one
         outer = tuple(a + (a >= at) for a in axes)
-        return self.reshaped(first, self.make(first, first.op, self.join(xs, at, True, depth), axes=outer, keepdims=keep), shape)
+        joined = self.join(xs, at, True, depth)
+        made = self.make(first, first.op, joined, axes=outer, keepdims=keep)
+        return self.reshaped(first, made, shape)
 
 
 def _long_before(shape: Sequence[int], axis: int) -> int:
@@ -268,19 +291,22 @@ def _long_before(shape: Sequence[int], axis: int) -> int:
 
 def _same_place(shape: Sequence[int], moved: int, axis: int, new: bool) -> bool:
     """Whether the axes ``moved`` and ``axis`` are the same, not counting axes of one."""
-    return moved == axis if not new and shape[axis] != 1 else _long_before(shape, moved) == _long_before(shape, axis)
+    if not new and shape[axis] != 1:
+        return moved == axis
+    return _long_before(shape, moved) == _long_before(shape, axis)
 
 
-def _before_reshape(shape: Sequence[int], inner: Sequence[int], axis: int, new: bool) -> tuple[int, bool]:
+def _before_reshape(shape: Shape, inner: Shape, axis: int, new: bool) -> tuple[int, bool]:
     """The axis of a reshape's operand along which the parts of its result lie. Raises Differs.
 
     Also whether it is a new axis.
     """
     before = _long_before(shape, axis)
-    if [n for n in shape if n != 1] != [n for n in inner if n != 1] and (before or (not new and shape[axis] != 1)):
+    stays = not new and shape[axis] != 1
+    if [n for n in shape if n != 1] != [n for n in inner if n != 1] and (before or stays):
         raise Differs
     places = [a for a in range(len(inner)) if _long_before(inner, a) == before]
-    if not new and shape[axis] != 1:
+    if stays:
         return next(a for a in places if inner[a] != 1), False
     ones = [a for a in places if inner[a] == 1]
     return (ones[0], False) if ones else (places[0] if places else len(inner), True)

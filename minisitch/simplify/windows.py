@@ -77,9 +77,10 @@ class Windows:
                 break
             end = self._starts[i + 1] if i + 1 < len(self._starts) else self.side
             low, high, part = max(begin, first), min(end, stop), self._parts[i]
-            inside = part if (low, high) == (begin, end) else WindowPart(part.value, part.offset + low - begin)
+            whole = (low, high) == (begin, end)
+            inside = part if whole else WindowPart(part.value, part.offset + low - begin)
             last = found[-1] if found else None
-            if last and last.part.value == part.value and last.part.offset + last.stop - last.first == inside.offset:
+            if last and inside == WindowPart(last.part.value, last.part.offset + last.stop - last.first):
                 found[-1] = Range(last.first, high, WindowPart(part.value, last.part.offset))
             else:
                 found.append(Range(low, high, inside))

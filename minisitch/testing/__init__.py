@@ -28,12 +28,13 @@ from .grower import DISCONTINUOUS, DTYPES, SIDES, Grower, input_fact
 from .judge import Verdict, judge
 
 __all__ = [
-    "DTYPES", "SIDES", "Verdict", "arrays_for", "check_graph", "graphs", "judge", "random_graph", "random_inputs", "snippet",
+    "DTYPES", "SIDES", "Verdict", "arrays_for", "check_graph", "graphs", "judge", "random_graph",
+    "random_inputs", "snippet",
 ]
 
 
-def random_graph(rng: np.random.Generator, *, max_nodes: int = 16, dtypes: Sequence[str] = DTYPES, library: bool = True,
-                 allow_empty: bool = True, max_elements: int = 4096) -> Graph:
+def random_graph(rng: np.random.Generator, *, max_nodes: int = 16, dtypes: Sequence[str] = DTYPES,
+                 library: bool = True, allow_empty: bool = True, max_elements: int = 4096) -> Graph:
     """A random well-typed program of about ``max_nodes`` nodes at most.
 
     From 12 nodes on, half of the programs also have rows of another shape with their own
@@ -54,25 +55,28 @@ def random_inputs(graph: Graph, rng: np.random.Generator, *, special: bool = Fal
     """
     needs("random_inputs(graph, np.random.default_rng(0))", (graph, Graph), (rng, np.random.Generator))
     found = []
-    jumps = any(n.op in DISCONTINUOUS or (n.op == "cast" and kind_of(n.type.dtype) != "float") for n in graph.nodes)
+    jumps = any(n.op in DISCONTINUOUS or (n.op == "cast" and kind_of(n.type.dtype) != "float")
+                for n in graph.nodes)
     for node in (graph[i] for i in graph.inputs):
         shape, dtype = node.type.shape, node.type.dtype
         fact = input_fact(dtype)
         if kind_of(dtype) != "float":
             found.append(rng.integers(int(fact.low), int(fact.high) + 1, shape).astype(dtype))
             continue
-        array = rng.integers(-32, 33, shape) / 8 if jumps or rng.random() < 0.75 else rng.uniform(-4, 4, shape)
+        eighths = jumps or rng.random() < 0.75
+        array = rng.integers(-32, 33, shape) / 8 if eighths else rng.uniform(-4, 4, shape)
         array = np.asarray(array).astype(dtype)
         if special:
-            odd = np.array([np.nan, np.inf, -np.inf, -0.0, np.finfo(dtype).smallest_subnormal, 1.0], dtype=dtype)
+            least = np.finfo(dtype).smallest_subnormal
+            odd = np.array([np.nan, np.inf, -np.inf, -0.0, least, 1.0], dtype=dtype)
             array = np.where(rng.random(shape) < 0.1, rng.choice(odd, shape), array)
         found.append(array)
     return found
 
 
 # ---------------------------------------------------------------- the same for Hypothesis
-def graphs(*, max_nodes: int = 16, dtypes: Sequence[str] = DTYPES, library: bool = True, allow_empty: bool = True,
-           max_elements: int = 4096) -> Any:
+def graphs(*, max_nodes: int = 16, dtypes: Sequence[str] = DTYPES, library: bool = True,
+           allow_empty: bool = True, max_elements: int = 4096) -> Any:
     """A Hypothesis strategy for the programs of ``random_graph``. Shrinks to few, small nodes."""
     from hypothesis import strategies as st
 
@@ -104,15 +108,18 @@ def check_graph(graph: Graph, inputs: Sequence[np.ndarray],
     if all(v.ok for v in verdicts):
         return
     wrong = "\n".join(f"output {i}: {v.why}" for i, v in enumerate(verdicts) if not v.ok)
-    raise AssertionError(f"{wrong}\n\n{graph}\n\nTo see it again:\n\n{snippet(graph, inputs, seed=seed)}")
+    again = snippet(graph, inputs, seed=seed)
+    raise AssertionError(f"{wrong}\n\n{graph}\n\nTo see it again:\n\n{again}")
 
 
 def snippet(graph: Graph, inputs: Sequence[np.ndarray], *, seed: int | None = None) -> str:
     """Python text that rebuilds a case: its graph, and its inputs from the seed or written out."""
     needs("snippet(graph, inputs)", (graph, Graph), (inputs, Sized))
-    text = ["import numpy as np", "from minisitch.trace.parser import parse", f'graph = parse("""{graph}""")']
+    text = ["import numpy as np", "from minisitch.trace.parser import parse",
+            f'graph = parse("""{graph}""")']
     if seed is not None:
-        text += ["from minisitch.testing import random_inputs", f"inputs = random_inputs(graph, np.random.default_rng({seed}))"]
+        text += ["from minisitch.testing import random_inputs",
+                 f"inputs = random_inputs(graph, np.random.default_rng({seed}))"]
     else:
         text.append(array_texts(inputs))
     return "\n".join(text)

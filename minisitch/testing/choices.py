@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Choices:
-    """The choices that a generator asks for. ``integer(low, high)`` draws one of both ends or between."""
+    """A generator's choices. ``integer(low, high)`` draws one of both ends or between."""
 
     integer: Callable[[int, int], int]
 

@@ -58,17 +58,18 @@ def _room(dtype: str) -> float:
 
 # Where a float function is finite and not steep. Operands are clamped into it.
 DOMAINS = {
-    "exp": (-30, 6), "expm1": (-30, 6), "log": (0.125, 1e6), "log1p": (-0.875, 1e6), "log2": (0.125, 1e6),
-    "log10": (0.125, 1e6), "sqrt": (0.125, 1e6), "sin": (-50, 50), "cos": (-50, 50), "tan": (-1.25, 1.25),
-    "arcsin": (-0.875, 0.875), "arccos": (-0.875, 0.875), "sinh": (-6, 6), "cosh": (-6, 6),
-    "arccosh": (1.25, 1e6), "arctanh": (-0.875, 0.875), "arctan": (-1e6, 1e6), "tanh": (-1e6, 1e6),
-    "erf": (-1e6, 1e6), "arcsinh": (-1e6, 1e6),
+    "exp": (-30, 6), "expm1": (-30, 6), "log": (0.125, 1e6), "log1p": (-0.875, 1e6),
+    "log2": (0.125, 1e6), "log10": (0.125, 1e6), "sqrt": (0.125, 1e6), "sin": (-50, 50),
+    "cos": (-50, 50), "tan": (-1.25, 1.25), "arcsin": (-0.875, 0.875), "arccos": (-0.875, 0.875),
+    "sinh": (-6, 6), "cosh": (-6, 6), "arccosh": (1.25, 1e6), "arctanh": (-0.875, 0.875),
+    "arctan": (-1e6, 1e6), "tanh": (-1e6, 1e6), "erf": (-1e6, 1e6), "arcsinh": (-1e6, 1e6),
 }
 _JUMPS = ("floor", "ceil", "trunc", "rint", "sign", "isnan", "isinf", "isfinite")
 COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 DISCONTINUOUS = {*_JUMPS, *COMPARE, "mod", "floor_divide", "fmod", "argsort"}
-_STEPS = {"map": 7, "pair": 7, "against_reduction": 4, "reduce": 3, "select": 3, "cast": 2, "reshape": 2,
-          "transpose": 2, "slice": 2, "concatenate": 1, "update": 1, "updates": 3, "gather": 1, "source": 1}
+_STEPS = {"map": 7, "pair": 7, "against_reduction": 4, "reduce": 3, "select": 3, "cast": 2,
+          "reshape": 2, "transpose": 2, "slice": 2, "concatenate": 1, "update": 1, "updates": 3,
+          "gather": 1, "source": 1}
 _LIBRARY_STEPS = {"matmul": 1, "scan": 1, "sort": 1, "scatter": 1, "ufunc": 1}
 
 
@@ -76,16 +77,17 @@ _LIBRARY_STEPS = {"matmul": 1, "scan": 1, "sort": 1, "scatter": 1, "ufunc": 1}
 class Grower:
     """Grows one well-typed graph."""
 
-    def __init__(self, choices: Choices, dtypes: Sequence[str], allow_empty: bool, max_elements: int) -> None:
-        self.choices, self.dtypes = choices, tuple(dtypes)
-        self.allow_empty, self.max_elements = allow_empty, max_elements
+    def __init__(self, choices: Choices, dtypes: Sequence[str], allow_empty: bool,
+                 max_elements: int) -> None:
+        self.choices, self.pick, self.integer = choices, choices.pick, choices.integer
+        self.dtypes, self.allow_empty, self.max_elements = tuple(dtypes), allow_empty, max_elements
         self.builder = Builder()
         self.facts: list[Fact] = []
         self.most = 0  # nodes asked for
 
     # ------------------------------------------------ questions about values
     def chance(self, percent: int) -> bool:
-        return self.choices.integer(0, 99) >= 100 - percent  # shrinks to False
+        return self.integer(0, 99) >= 100 - percent  # shrinks to False
 
     def type(self, value: int) -> TensorType:
         return self.builder.type(value)
@@ -95,20 +97,22 @@ class Grower:
 
     def shape(self) -> tuple[int, ...]:
         sides: list[int] = []
-        for _ in range(self.choices.pick((2, 1, 2, 3, 2, 3, 1, 4, 2, 3, 2, 0))):
-            room = self.max_elements // int(np.prod(sides, dtype=int)) if sides else self.max_elements
-            sides.append(self.choices.pick([s for s in (*SIDES, *SIDES[3:]) if s <= room]))
+        for _ in range(self.pick((2, 1, 2, 3, 2, 3, 1, 4, 2, 3, 2, 0))):
+            room = self.max_elements // int(np.prod(sides, dtype=int))
+            sides.append(self.pick([s for s in (*SIDES, *SIDES[3:]) if s <= room]))
         if sides and self.allow_empty and self.chance(4):
-            sides[self.choices.integer(0, len(sides) - 1)] = 0
+            sides[self.integer(0, len(sides) - 1)] = 0
         return tuple(sides)
 
     def some(self, *kinds: str, exact: bool = False) -> int | None:
         """A value of one of these kinds, half the time the newest. None if there is none."""
-        fits = [i for i, f in enumerate(self.facts) if kind_of(self.type(i).dtype) in kinds and (f.grid is not None or not exact)]
-        return None if not fits else fits[-1] if self.chance(50) else self.choices.pick(fits)
+        fits = [i for i, f in enumerate(self.facts)
+                if kind_of(self.type(i).dtype) in kinds and (f.grid is not None or not exact)]
+        return None if not fits else fits[-1] if self.chance(50) else self.pick(fits)
 
     # ------------------------------------------------ adding nodes
-    def put(self, op: str, args: Sequence[int], low: float, high: float, grid: int | None, **attrs: Any) -> int:
+    def put(self, op: str, args: Sequence[int], low: float, high: float, grid: int | None,
+            **attrs: Any) -> int:
         """Append a node with its fact. A value is exact only as far as its mantissa reaches."""
         value = self.builder.add(op, args, **attrs)
         dtype = self.type(value).dtype
@@ -124,24 +128,29 @@ class Grower:
         self.facts.append(Fact(float(low), float(high), grid))
         return value
 
-    def move(self, op: str, args: Sequence[int], **attrs: Any) -> int:
-        """Append a node whose elements are all elements of its operands ``args``."""
-        facts = [self.facts[a] for a in args]
+    def move(self, op: str, args: Sequence[int], moved: Sequence[int] = (), **attrs: Any) -> int:
+        """Append a node whose elements are all those of its operands ``moved``, else ``args``."""
+        facts = [self.facts[a] for a in moved or args]
         grids = [f.grid for f in facts]
         grid = None if None in grids else max(g for g in grids if g is not None)
-        return self.put(op, args, min(f.low for f in facts), max(f.high for f in facts), grid, **attrs)
+        low, high = min(f.low for f in facts), max(f.high for f in facts)
+        return self.put(op, args, low, high, grid, **attrs)
 
     def input(self, shape: tuple[int, ...], dtype: str) -> int:
         fact = input_fact(dtype)
-        name = "abcdefgh"[len(self.facts):][:1] or f"i{len(self.facts)}"
-        return self.put("input", (), fact.low, fact.high, fact.grid, type=TensorType(shape, dtype), name=name)
+        name, type = "abcdefgh"[len(self.facts):][:1], TensorType(shape, dtype)
+        name = name or f"i{len(self.facts)}"
+        return self.put("input", (), fact.low, fact.high, fact.grid, type=type, name=name)
 
     def constant(self, type: TensorType, value: float) -> int:
-        plain = bool(value) if type.dtype == "bool" else float(value) if kind_of(type.dtype) == "float" else int(value)
+        as_its = {"bool": bool, "float": float}.get(kind_of(type.dtype), int)
         grid = 10 if float(value * 1024).is_integer() else None
         for shorter in (3, 0):
             grid = shorter if float(value * 2**shorter).is_integer() else grid
-        return self.put("constant", (), value, value, grid, type=type, value=plain)
+        return self.put("constant", (), value, value, grid, type=type, value=as_its(value))
+
+    def like(self, x: int, value: float) -> int:
+        return self.constant(self.type(x), value)
 
     def stretch(self, value: int, shape: tuple[int, ...]) -> int:
         """Broadcast as NumPy does: pad axes on the left, then repeat sides of 1."""
@@ -209,23 +218,23 @@ class Grower:
                     continue
                 if int(np.prod(shape, dtype=int)) <= self.max_elements and len(shape) <= 4:
                     fits.append((i, shape))
-        y, shape = self.choices.pick(fits or [(x, mine.shape)])
+        y, shape = self.pick(fits or [(x, mine.shape)])
         if y == x and not self.chance(40):
             values = {"bool": (0, 1), "int": (2, 1, 3), "float": (0.5, 2, 1, -0.25, 0.1)}[kind_of(mine.dtype)]
-            return x, self.constant(mine, self.choices.pick(values))
+            return x, self.constant(mine, self.pick(values))
         return self.stretch(x, shape), self.stretch(y, shape)
 
     def combine(self, x: int, y: int) -> int:
         """A map of two operands that suits their dtype and stays in range."""
         dtype = self.type(x).dtype
         if dtype == "bool":
-            return self.put(self.choices.pick(("and", "or", "xor", "eq", "ne")), (x, y), 0, 1, 0)
+            return self.put(self.pick(("and", "or", "xor", "eq", "ne")), (x, y), 0, 1, 0)
         exact = self.is_exact(x) and self.is_exact(y)
         if exact and "bool" in self.dtypes and self.chance(12):
-            return self.binary(self.choices.pick(COMPARE), x, y)
+            return self.binary(self.pick(COMPARE), x, y)
         if self.chance(30):
             return self._heavy_pair(x, y) if kind_of(dtype) == "float" else self._integer_pair(x, y)
-        name = self.choices.pick(("add", "sub", "mul", "maximum", "minimum"))
+        name = self.pick(("add", "sub", "mul", "maximum", "minimum"))
         a, b = self.facts[x].reach, self.facts[y].reach
         if (a * b if name == "mul" else a + b) > _room(dtype) and not dtype.startswith("u"):
             name = "maximum"
@@ -234,18 +243,19 @@ class Grower:
     def _heavy_pair(self, x: int, y: int) -> int:
         """A division, a power or the like, with operands for which it is defined."""
         type, fact = self.type(x), self.facts[x]
-        name = self.choices.pick(("div", "div", "power", "arctan2", "hypot", "mod", "floor_divide", "fmod",
+        name = self.pick(("div", "div", "power", "arctan2", "hypot", "mod", "floor_divide", "fmod",
                                   "fmax", "fmin", "copysign"))
         if name in ("fmax", "fmin"):
             return self.binary(name, x, y)
         if name == "power":
             base = self.clamp(self.unary("abs", x), 0.125, 4)
-            return self.put("power", (base, self.constant(type, self.choices.pick((2, 0.5, 3, -1)))), 0.01, 70, None)
+            power = self.constant(type, self.pick((2, 0.5, 3, -1)))
+            return self.put("power", (base, power), 0.01, 70, None)
         if name in ("mod", "floor_divide", "fmod"):
             if not self.is_exact(x):
                 name = "div"
             else:
-                y = self.constant(type, self.choices.pick((2, 3, 0.5, -2)))
+                y = self.constant(type, self.pick((2, 3, 0.5, -2)))
                 reach = 3.0 if name != "floor_divide" else 2 * fact.reach + 1
                 return self.put(name, (x, y), -reach, reach, max(fact.grid or 0, 1))
         if name == "hypot":
@@ -264,9 +274,10 @@ class Grower:
     def _integer_pair(self, x: int, y: int) -> int:
         type, fact = self.type(x), self.facts[x]
         signed = not type.dtype.startswith("u")
-        name = self.choices.pick(("mod", "floor_divide", "and", "or", "xor", "shift_left", "shift_right", "power", "fmod"))
+        name = self.pick(("mod", "floor_divide", "and", "or", "xor", "shift_left", "shift_right",
+                          "power", "fmod"))
         if name in ("mod", "floor_divide", "fmod"):
-            y = self.constant(type, self.choices.pick((3, 2, 7) + ((-3,) if signed else ())))
+            y = self.constant(type, self.pick((3, 2, 7) + ((-3,) if signed else ())))
             return self.put(name, (x, y), -fact.reach - 7 if signed else 0, fact.reach + 7, 0)
         if name in ("and", "or", "xor"):
             reach = 2.0 ** np.ceil(np.log2(max(self.facts[x].reach, self.facts[y].reach) + 1))
@@ -276,7 +287,8 @@ class Grower:
             return self.put(name, (x, self.constant(type, 2)), 0, 25, 0)
         if name == "shift_left":
             x = self.clamp(x, 0, 15)
-        return self.put(name, (x, self.constant(type, self.choices.integer(0, 3))), min(self.facts[x].low, 0),
+        by = self.constant(type, self.integer(0, 3))
+        return self.put(name, (x, by), min(self.facts[x].low, 0),
                         self.facts[x].high * (8 if name == "shift_left" else 1), 0)
 
     def step_map(self, x: int) -> None:
@@ -285,16 +297,17 @@ class Grower:
             self.put("not", (x,), 0, 1, 0)
         elif kind == "int":
             unsigned = self.type(x).dtype.startswith("u")
-            self.unary(self.choices.pick(("abs", "sign") if unsigned else ("neg", "abs", "sign")), x)
+            self.unary(self.pick(("abs", "sign") if unsigned else ("neg", "abs", "sign")), x)
         elif self.is_exact(x) and self.facts[x].grid in (0, 3) and self.chance(5):
             if "bool" in self.dtypes:  # a value that cannot be a zero of either sign
-                self.unary("signbit", self.binary("sub", x, self.constant(self.type(x), 0.0625)))
+                self.unary("signbit", self.binary("sub", x, self.like(x, 0.0625)))
         elif self.is_exact(x) and self.chance(15):
-            name = self.choices.pick(_JUMPS)
+            name = self.pick(_JUMPS)
             if OPS[name].result != "bool" or "bool" in self.dtypes:
                 self.unary(name, x)
         else:
-            self.unary(self.choices.pick(("exp", "tanh", "neg", "abs", "exp", "tanh", "sqrt", "log", *DOMAINS)), x)
+            names = "exp", "tanh", "neg", "abs", "exp", "tanh", "sqrt", "log", *DOMAINS
+            self.unary(self.pick(names), x)
 
     def step_pair(self, x: int) -> None:
         self.combine(*self.partner(x))
@@ -302,11 +315,11 @@ class Grower:
     def fold(self, x: int, axes: tuple[int, ...], keepdims: bool) -> int:
         """A reduction over these axes that stays in range."""
         type, fact = self.type(x), self.facts[x]
-        attrs = {"axes": axes, "keepdims": keepdims}
+        attrs: dict[str, Any] = {"axes": axes, "keepdims": keepdims}
         count = int(np.prod([type.shape[a] for a in axes], dtype=int))
         if type.dtype == "bool":
-            return self.put(self.choices.pick(("any", "all")), (x,), 0, 1, 0, **attrs)
-        name = self.choices.pick(("sum", "max", "sum", "min", "prod"))
+            return self.put(self.pick(("any", "all")), (x,), 0, 1, 0, **attrs)
+        name = self.pick(("sum", "max", "sum", "min", "prod"))
         if name == "prod" and 1 <= count <= 16:
             x = self.clamp(x, 0 if type.dtype.startswith("u") else -1, 1)
             return self.put("prod", (x,), -1, 1, 0 if self.facts[x].grid == 0 else None, **attrs)
@@ -318,7 +331,8 @@ class Grower:
             bits = int(np.ceil(np.log2(count)))
             x = self.binary("mul", x, self.constant(type, 2.0**-bits))
         fact = self.facts[x]
-        return self.put("sum", (x,), min(count * fact.low, 0), max(count * fact.high, 0), fact.grid, **attrs)
+        low, high = min(count * fact.low, 0), max(count * fact.high, 0)
+        return self.put("sum", (x,), low, high, fact.grid, **attrs)
 
     def axes(self, rank: int) -> tuple[int, ...]:
         """Some axes, the last one most often."""
@@ -332,31 +346,32 @@ class Grower:
 
     def step_against_reduction(self, x: int) -> None:
         """``x - max(x)``, ``x / sum(x)``: one value read twice, the reason for stitching."""
-        self.combine(x, self.stretch(self.fold(x, self.axes(self.type(x).rank), True), self.type(x).shape))
+        folded = self.fold(x, self.axes(self.type(x).rank), True)
+        self.combine(x, self.stretch(folded, self.type(x).shape))
 
     def condition(self, shape: tuple[int, ...]) -> int:
         """A bool value of this shape: a comparison of exact values, or a triangle of indices."""
         x = self.some("int", "float", exact=True)
         if x is not None and self.type(x).shape == shape:
-            other = self.constant(self.type(x), self.choices.pick((0, 1, 2)))
-            return self.binary(self.choices.pick(COMPARE), x, other)
+            other = self.like(x, self.pick((0, 1, 2)))
+            return self.binary(self.pick(COMPARE), x, other)
         if not shape:
-            return self.constant(TensorType((), "bool"), self.choices.pick((0, 1)))
-        rows, columns = self.iota(shape, self.choices.integer(0, len(shape) - 1)), self.iota(shape, len(shape) - 1)
-        return self.binary("ge", rows, columns if self.chance(60) else self.constant(self.type(rows), 2))
+            return self.constant(TensorType((), "bool"), self.pick((0, 1)))
+        rows = self.iota(shape, self.integer(0, len(shape) - 1))
+        columns = self.iota(shape, len(shape) - 1)
+        return self.binary("ge", rows, columns if self.chance(60) else self.like(rows, 2))
 
     def iota(self, shape: tuple[int, ...], axis: int, dtype: str = "int64") -> int:
-        return self.put("iota", (), 0, max(shape[axis] - 1, 0), 0, type=TensorType(shape, dtype), axis=axis)
+        type = TensorType(shape, dtype)
+        return self.put("iota", (), 0, max(shape[axis] - 1, 0), 0, type=type, axis=axis)
 
     def step_select(self, x: int) -> None:
         x, y = self.partner(x)
         condition = self.condition(self.type(x).shape)
-        facts = (self.facts[x], self.facts[y])
-        grid = None if facts[0].grid is None or facts[1].grid is None else max(facts[0].grid, facts[1].grid)
-        self.put("select", (condition, x, y), min(f.low for f in facts), max(f.high for f in facts), grid)
+        self.move("select", (condition, x, y), moved=(x, y))
 
     def step_cast(self, x: int) -> None:
-        source, target = self.type(x).dtype, self.choices.pick(self.dtypes)
+        source, target = self.type(x).dtype, self.pick(self.dtypes)
         kind = kind_of(target)
         if kind_of(source) == "float" and kind != "float" and not self.is_exact(x):
             target, kind = "float32", "float"
@@ -368,36 +383,38 @@ class Grower:
         self.put("cast", (x,), low, high, fact.grid if kind == "float" else 0, dtype=target)
 
     def step_source(self, x: int) -> None:
-        shape = self.type(self.choices.integer(0, len(self.facts) - 1)).shape
-        dtype = self.choices.pick([d for d in self.dtypes if d not in ("bool", "float16", "uint8")] or ["float32"])
+        shape = self.type(self.integer(0, len(self.facts) - 1)).shape
+        others = [d for d in self.dtypes if d not in ("bool", "float16", "uint8")]
+        dtype = self.pick(others or ["float32"])
         if shape and self.chance(60):
-            self.iota(shape, self.choices.integer(0, len(shape) - 1), dtype)
+            self.iota(shape, self.integer(0, len(shape) - 1), dtype)
         else:
-            self.constant(TensorType(shape, dtype), self.choices.pick((1, 2, 0, 3)))
+            self.constant(TensorType(shape, dtype), self.pick((1, 2, 0, 3)))
 
     # ------------------------------------------------ steps that only move
     def step_reshape(self, x: int) -> None:
         shape = list(self.type(x).shape)
-        way = self.choices.pick(("merge", "split", "add", "flat"))
+        way = self.pick(("merge", "split", "add", "flat"))
         if way == "merge" and len(shape) >= 2:
-            axis = self.choices.integer(0, len(shape) - 2)
+            axis = self.integer(0, len(shape) - 2)
             shape[axis:axis + 2] = [shape[axis] * shape[axis + 1]]
         elif way == "split" and shape and len(shape) < 4:
-            axis = self.choices.integer(0, len(shape) - 1)
-            factor = self.choices.pick([f for f in (2, 3, 4, 8, 11, 1) if shape[axis] % f == 0])
+            axis = self.integer(0, len(shape) - 1)
+            factor = self.pick([f for f in (2, 3, 4, 8, 11, 1) if shape[axis] % f == 0])
             shape[axis:axis + 1] = [factor, shape[axis] // factor]
         elif way == "add" and len(shape) < 4:
-            shape.insert(self.choices.integer(0, len(shape)), 1)
+            shape.insert(self.integer(0, len(shape)), 1)
         else:
             shape = [self.type(x).size]
         self.move("reshape", (x,), shape=tuple(shape))
 
     def step_transpose(self, x: int) -> None:
         left = list(range(self.type(x).rank))
-        perm = tuple(left.pop(self.choices.integer(0, len(left) - 1)) for _ in range(len(left)))
+        perm = tuple(left.pop(self.integer(0, len(left) - 1)) for _ in range(len(left)))
         self.move("transpose", (x,), perm=perm[::-1])
 
-    def window(self, shape: tuple[int, ...], ways: Sequence[str] = ("whole", "part", "stride", "back", "head", "one"),
+    def window(self, shape: tuple[int, ...],
+               ways: Sequence[str] = ("whole", "part", "stride", "back", "head", "one"),
                ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         """Start, size and step of a slice that stays inside.
 
@@ -405,19 +422,19 @@ class Grower:
         """
         parts = []
         for n in shape:
-            way = self.choices.pick(ways) if n else "whole"
+            way = self.pick(ways) if n else "whole"
             first, step = (n - 1, -1) if way == "back" else (0, 1)
             size = n
             if way == "head":
-                size = self.choices.integer(1, n)
+                size = self.integer(1, n)
             elif way == "one":
-                first, size = self.choices.integer(0, n - 1), 1
+                first, size = self.integer(0, n - 1), 1
             elif way == "part":
-                first, step = self.choices.integer(0, n - 1), 1
+                first, step = self.integer(0, n - 1), 1
                 least = 0 if self.allow_empty and self.chance(4) else 1
-                size = self.choices.integer(least, n - first)
+                size = self.integer(least, n - first)
             elif way == "stride":
-                first, step = self.choices.integer(0, min(n - 1, 2)), self.choices.integer(2, 3)
+                first, step = self.integer(0, min(n - 1, 2)), self.integer(2, 3)
                 size = -(-(n - first) // step)
             parts.append((first, size, step))
         return tuple(p[0] for p in parts), tuple(p[1] for p in parts), tuple(p[2] for p in parts)
@@ -431,31 +448,36 @@ class Grower:
 
     def step_updates(self, x: int) -> None:
         """``c[:2, 0] += a; c[:3, 0] += b``: windows that overlap, read after each write."""
-        for _ in range(self.choices.integer(2, 6)):
+        for _ in range(self.integer(2, 6)):
             if len(self.facts) < self.most + 6:
-                x = self.updated(x, *self.window(self.type(x).shape, ("head", "one", "head", "part", "stride")))
+                ways = "head", "one", "head", "part", "stride"
+                x = self.updated(x, *self.window(self.type(x).shape, ways))
 
-    def updated(self, x: int, start: tuple[int, ...], size: tuple[int, ...], step: tuple[int, ...]) -> int:
+    def updated(self, x: int, start: tuple[int, ...], size: tuple[int, ...],
+                step: tuple[int, ...]) -> int:
         """``x[window] += y``, or another operation."""
-        ascending = tuple(a if s > 0 else a + (n - 1) * s for a, n, s in zip(start, size, step, strict=True))
-        value = self.move("slice", (x,), start=ascending, size=size, step=tuple(map(abs, step)))
+        ascending = (a + (n - 1) * min(s, 0) for a, n, s in zip(start, size, step, strict=True))
+        value = self.move("slice", (x,), start=tuple(ascending), size=size, step=tuple(map(abs, step)))
         if self.type(x).dtype != "bool":
             _, y = self.partner(value)
-            y = y if self.type(y).shape == size else self.constant(self.type(value), 2)
+            y = y if self.type(y).shape == size else self.like(value, 2)
             value = self.combine(value, y)
-        return self.move("update", (x, value), start=start, step=step) if self.type(value).dtype == self.type(x).dtype else x
+        if self.type(value).dtype != self.type(x).dtype:
+            return x
+        return self.move("update", (x, value), start=start, step=step)
 
     def step_concatenate(self, x: int) -> None:
         mine = self.type(x)
         if not mine.rank:
             return
-        axis = self.choices.integer(0, mine.rank - 1)
+        axis = self.integer(0, mine.rank - 1)
         def across(shape: tuple[int, ...]) -> tuple[int, ...]:
             return shape[:axis] + shape[axis + 1:]
 
-        fits = [i for i in range(len(self.facts)) if self.type(i).dtype == mine.dtype and self.type(i).rank == mine.rank
-                and across(self.type(i).shape) == across(mine.shape)]
-        parts = [x] + [self.choices.pick(fits) for _ in range(self.choices.integer(1, 2))]
+        types = [self.type(i) for i in range(len(self.facts))]
+        fits = [i for i, type in enumerate(types) if type.dtype == mine.dtype
+                and type.rank == mine.rank and across(type.shape) == across(mine.shape)]
+        parts = [x] + [self.pick(fits) for _ in range(self.integer(1, 2))]
         if sum(self.type(p).size for p in parts) <= self.max_elements:
             self.move("concatenate", parts, axis=axis)
 
@@ -466,17 +488,18 @@ class Grower:
         index = self.some("int")
         if not axes:
             return None
-        axis = self.choices.pick(axes)
+        axis = self.pick(axes)
         if index is None or self.chance(40):
-            index = self.iota((self.choices.pick(SIDES[:5]),), 0)
-            index = self.binary("mul", index, self.constant(self.type(index), self.choices.pick((1, 2, 5))))
+            index = self.iota((self.pick(SIDES[:5]),), 0)
+            index = self.binary("mul", index, self.like(index, self.pick((1, 2, 5))))
         size = self.type(index).size * self.type(x).size // shape[axis]
         if size > self.max_elements or self.type(index).rank + len(shape) > 5:
             return None
         several = [(axis, index)]
         if len(axes) > 1 and self.chance(30):
-            several.append((self.choices.pick([a for a in axes if a != axis]), self.put("abs", (index,), 0, 127, 0)))
-        wrapped = [self.put("mod", (i, self.constant(self.type(i), shape[a])), 0, shape[a] - 1, 0) for a, i in several]
+            other = self.pick([a for a in axes if a != axis])
+            several.append((other, self.put("abs", (index,), 0, 127, 0)))
+        wrapped = [self.put("mod", (i, self.like(i, shape[a])), 0, shape[a] - 1, 0) for a, i in several]
         return tuple(a for a, _ in several), wrapped
 
     def step_gather(self, x: int) -> None:
@@ -506,7 +529,7 @@ class Grower:
         type, fact = self.type(x), self.facts[x]
         if type.dtype == "bool" or not type.rank:
             return
-        axis = self.choices.integer(0, type.rank - 1)
+        axis = self.integer(0, type.rank - 1)
         count = type.shape[axis]
         if count * fact.reach <= _room(type.dtype) and self.chance(70):
             low, high = min(count * fact.low, fact.low), max(count * fact.high, fact.high)
@@ -518,7 +541,7 @@ class Grower:
     def step_sort(self, x: int) -> None:
         if not self.is_exact(x) or not self.type(x).rank or self.type(x).dtype == "bool":
             return
-        axis = self.choices.integer(0, self.type(x).rank - 1)
+        axis = self.integer(0, self.type(x).rank - 1)
         if "int64" in self.dtypes and self.chance(30):
             self.put("argsort", (x,), 0, max(self.type(x).shape[axis] - 1, 0), 0, axis=axis)
         else:
@@ -534,39 +557,43 @@ class Grower:
         if found is None or type.dtype == "bool":
             return
         fact = self.facts[x]
-        rows = self.put("gather", (x, *found[1]), fact.low, fact.high, fact.grid, axes=found[0])
-        count = 1 + self.type(found[1][0]).size
+        indices, axes = found[1], found[0]
+        rows = self.put("gather", (x, *indices), fact.low, fact.high, fact.grid, axes=axes)
+        count = 1 + self.type(indices[0]).size
         if self.chance(50) and count * fact.reach <= _room(type.dtype) and not type.dtype.startswith("u"):
-            self.put("scatter", (x, rows, *found[1]), count * min(fact.low, 0), count * max(fact.high, 0), fact.grid,
-                     axes=found[0], mode="add")
+            low, high = count * min(fact.low, 0), count * max(fact.high, 0)
+            self.put("scatter", (x, rows, *indices), low, high, fact.grid, axes=axes, mode="add")
         else:
-            rows = self.binary("maximum", rows, self.constant(self.type(rows), 1))
-            self.put("scatter", (x, rows, *found[1]), fact.low, max(fact.high, 1), fact.grid, axes=found[0], mode="set")
+            rows = self.binary("maximum", rows, self.like(rows, 1))
+            self.put("scatter", (x, rows, *indices), fact.low, max(fact.high, 1), fact.grid,
+                     axes=axes, mode="set")
 
     def step_ufunc(self, x: int) -> None:
         """Any other NumPy function, called as it is."""
         if kind_of(self.type(x).dtype) == "float":
-            name = self.choices.pick(("cbrt", "deg2rad"))
-            self.put("ufunc", (x,), -self.facts[x].reach - 1, self.facts[x].reach + 1, None, name=name, output=0)
+            name = self.pick(("cbrt", "deg2rad"))
+            most = self.facts[x].reach + 1
+            self.put("ufunc", (x,), -most, most, None, name=name, output=0)
 
     # ------------------------------------------------ the whole
     def begin(self) -> None:
         """One to three inputs that fit each other."""
         shape = self.shape()
-        self.input(shape, self.choices.pick(self.dtypes))
-        for _ in range(self.choices.integer(0, 2)):
-            way = self.choices.pick(("same", "row", "column", "other"))
-            other = {"same": shape, "row": shape[-1:], "column": (*shape[:-1], 1)[:max(len(shape), 1)]}.get(way)
-            dtype = self.choices.pick(self.dtypes) if self.chance(30) else self.type(0).dtype
+        self.input(shape, self.pick(self.dtypes))
+        for _ in range(self.integer(0, 2)):
+            column = (*shape[:-1], 1)[:max(len(shape), 1)]
+            way = self.pick(("same", "row", "column", "other"))
+            other = {"same": shape, "row": shape[-1:], "column": column}.get(way)
+            dtype = self.pick(self.dtypes) if self.chance(30) else self.type(0).dtype
             self.input(self.shape() if other is None else other, dtype)
 
     def outputs(self) -> tuple[int, ...]:
         """Up to three values that nothing reads, and now and then an input, or one value twice."""
         read = {a for node in self.builder.nodes for a in node.args}
         loose = [n.id for n in self.builder.nodes if n.id not in read and n.kind != "source"]
-        found = loose[-self.choices.integer(1, 3):] or [len(self.facts) - 1]
+        found = loose[-self.integer(1, 3):] or [len(self.facts) - 1]
         if self.chance(5):
-            found.append(self.choices.integer(0, len(self.facts) - 1))
+            found.append(self.integer(0, len(self.facts) - 1))
         return tuple(found)
 
     def beside(self, tables: bool) -> int:
@@ -574,19 +601,21 @@ class Grower:
 
         With ``tables`` one table scales them under two indices.
         """
-        rows, cols, length = (self.choices.pick([n for n in SIDES if n * n <= self.max_elements]) for _ in range(3))
-        dtype = self.choices.pick([d for d in self.dtypes if kind_of(d) == "float"] or ["float32"])
+        sides = [n for n in SIDES if n * n <= self.max_elements]
+        rows, cols, length = (self.pick(sides) for _ in range(3))
+        dtype = self.pick([d for d in self.dtypes if kind_of(d) == "float"] or ["float32"])
         x = y = self.input((rows, cols), dtype)
         if tables:
-            table = self.input((length, self.choices.pick((1, cols))), dtype)
-            x, y = (self.binary("mul", x, self.stretch(self.picked(table, rows), (rows, cols))) for _ in range(2))
+            table = self.input((length, self.pick((1, cols))), dtype)
+            picked = (self.stretch(self.picked(table, rows), (rows, cols)) for _ in range(2))
+            x, y = (self.binary("mul", x, by) for by in picked)
         return self.combine(x, self.stretch(self.fold(y, (1,), True), (rows, cols)))
 
     def picked(self, table: int, rows: int) -> int:
         """``rows`` rows of a table, under an index that is an input."""
         length, fact = self.type(table).shape[0], self.facts[table]
         at = self.input((rows,), "int64")
-        at = self.put("mod", (at, self.constant(self.type(at), length)), 0, length - 1, 0)
+        at = self.put("mod", (at, self.like(at, length)), 0, length - 1, 0)
         return self.put("gather", (table, at), fact.low, fact.high, fact.grid, axes=(0,))
 
     def computed(self) -> list[int]:
@@ -601,13 +630,14 @@ class Grower:
         """Add steps until the graph has the number of nodes that was drawn."""
         self.begin()
         self.most = max_nodes
-        steps = [name for name, weight in (_STEPS | (_LIBRARY_STEPS if library else {})).items() for _ in range(weight)]
-        wanted = max(self.choices.integer(1, max_nodes), self.choices.integer(1, max_nodes))
+        weights = _STEPS | (_LIBRARY_STEPS if library else {})
+        steps = [name for name, weight in weights.items() for _ in range(weight)]
+        wanted = max(self.integer(1, max_nodes), self.integer(1, max_nodes))
         for _ in range(max_nodes):
             if len(self.facts) >= wanted:
                 break
-            x = self.newest() if self.chance(70) else self.choices.pick(self.computed())
-            getattr(self, f"step_{self.choices.pick(steps)}")(x)
+            x = self.newest() if self.chance(70) else self.pick(self.computed())
+            getattr(self, f"step_{self.pick(steps)}")(x)
         outputs = self.outputs()
         others = [tables for tables in (False, True, False) if max_nodes >= ROOMY and self.chance(20)]
         return self.builder.finish((*outputs, *map(self.beside, others)))

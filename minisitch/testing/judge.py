@@ -35,6 +35,7 @@ from ..graph import Graph, Node
 from ..ops import EXACT, OPS, compute_dtype, kind_of
 from ..reference import Array, apply, evaluate, last_read, run
 
+Arrays = Sequence[Array]
 
 @dataclass(frozen=True)
 class Verdict:
@@ -62,19 +63,23 @@ def judge(graph: Graph, inputs: Sequence[Array], got: Sequence[Array]) -> tuple[
     if len(got) != len(graph.outputs):
         return (Verdict(False, f"outputs expected: {len(graph.outputs)}, got {len(got)}"),)
     expected = evaluate(graph, inputs)
-    if all(_same_type(a, b) and np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(got, expected, strict=True)):
+    if all(_same_type(a, b) and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+           for a, b in zip(got, expected, strict=True)):
         return tuple(Verdict(True) for _ in got)
     bounded = error_bounds(graph, inputs)
-    return tuple(_judge_one(np.asarray(g), e, *b) for g, e, b in zip(got, expected, bounded, strict=True))
+    pairs = zip(got, expected, bounded, strict=True)
+    return tuple(_judge_one(np.asarray(g), e, *b) for g, e, b in pairs)
 
 
 def _same_type(got: Array, expected: Array) -> bool:
-    return isinstance(got, (np.ndarray, np.generic)) and (got.shape, got.dtype) == (expected.shape, expected.dtype)
+    array = isinstance(got, (np.ndarray, np.generic))
+    return array and (got.shape, got.dtype) == (expected.shape, expected.dtype)
 
 
 def _judge_one(got: Array, expected: Array, exact: Array, bound: Array) -> Verdict:
     if not _same_type(got, expected):
-        return Verdict(False, f"expected {expected.dtype.name}{list(expected.shape)}, got {got.dtype.name}{list(got.shape)}")
+        wanted, seen = (f"{a.dtype.name}{list(a.shape)}" for a in (expected, got))
+        return Verdict(False, f"expected {wanted}, got {seen}")
     with np.errstate(all="ignore"):
         wide = [a.astype(np.float64) for a in (got, expected, exact)]
         stored = exact.astype(expected.dtype).astype(np.float64)  # a float16 store may overflow
@@ -162,7 +167,8 @@ def _corners(node: Node, x: Array, error: Array) -> tuple[Array, ...]:
         return (x, x ^ (error > 0))
     if x.dtype.kind in "iu":
         limits = np.iinfo(x.dtype)
-        return tuple(np.clip(x + s * error, float(limits.min), float(limits.max)).astype(x.dtype) for s in (-1, 1))
+        ends = float(limits.min), float(limits.max)
+        return tuple(np.clip(x + s * error, *ends).astype(x.dtype) for s in (-1, 1))
     return x - error, x + error
 
 
@@ -172,11 +178,12 @@ def _distance(a: Array, b: Array) -> Array:
     return np.where(_equal(a, b), 0.0, np.abs(a - b))
 
 
-def _map_error(node: Node, value: Array, operands: Sequence[Array], given: Sequence[Array]) -> Array:
+def _map_error(node: Node, value: Array, operands: Arrays, given: Arrays) -> Array:
     """The error from the operands, plus the node's own rounding."""
     through = np.zeros(value.shape)
     if any(e.any() for e in given):
-        for corner in itertools.product(*(_corners(node, x, e) for x, e in zip(operands, given, strict=True))):
+        corners = (_corners(node, x, e) for x, e in zip(operands, given, strict=True))
+        for corner in itertools.product(*corners):
             gap = _distance(apply(node, corner, float64=True), value)
             through = np.maximum(through, np.where(np.isnan(gap), np.inf, gap))
         if node.op in ("eq", "ne") or (node.op == "cast" and node.type.dtype == "bool"):
@@ -185,16 +192,19 @@ def _map_error(node: Node, value: Array, operands: Sequence[Array], given: Seque
             through = ((_distance(operands[0], other) <= reach) & (reach > 0)).astype(np.float64)
         open_ended = np.any([np.isinf(e) for e in given], axis=0) & (through > 0)
         through = np.where(open_ended, np.inf, through)
-    if node.op in ("signbit", "copysign"):  # no rule gives the NaN of an operation a sign: inf - inf has one, nan + inf another
+    # No rule gives the NaN of an operation a sign: inf - inf has one, nan + inf another.
+    if node.op in ("signbit", "copysign"):
         through = np.where(np.isnan(operands[-1]), np.inf, through)
     if kind_of(node.type.dtype) != "float" or node.op in EXACT:
         return through
     ulps = 1 if node.op in ROUNDED_ONCE else LIBRARY_ULPS.get(node.op, 4)
     rounding = _ulps(node, value, ulps)
     if node.op in ROUNDED_ONCE and node.type.dtype != "float64":
-        rounding = np.where((through == 0) & (value.astype(node.type.dtype) == value), 0.0, rounding)
+        exact = value.astype(node.type.dtype) == value
+        rounding = np.where((through == 0) & exact, 0.0, rounding)
     elif node.op in ROUNDED_ONCE:
-        rounding = np.where((through == 0) & _is_exact(node, _grid(value), np.abs(value)), 0.0, rounding)
+        exact = _is_exact(node, _grid(value), np.abs(value))
+        rounding = np.where((through == 0) & exact, 0.0, rounding)
     return through + rounding
 
 
@@ -211,7 +221,8 @@ def _is_exact(node: Node, grid: int | None, total: Array) -> Array:
 
     ``total`` is the sum of the magnitudes.
     """
-    return np.asarray(False if grid is None else total * 2.0**grid <= 2 / float(np.finfo(node.type.dtype).eps))
+    eps = float(np.finfo(node.type.dtype).eps)
+    return np.asarray(False if grid is None else total * 2.0**grid <= 2 / eps)
 
 
 def _sum_rounding(node: Node, grid: int | None, count: int, total: Array, value: Array) -> Array:
@@ -223,11 +234,12 @@ def _sum_rounding(node: Node, grid: int | None, count: int, total: Array, value:
     round to float16 at each step.
     """
     unit = float(np.finfo(_computed_in(node)).eps) / 2
-    rounding = min(count, 16 * count**0.5) * unit * np.where(np.isfinite(total), total, 0.0) + _ulps(node, value, 1)
+    rounding = min(count, 16 * count**0.5) * unit * np.where(np.isfinite(total), total, 0.0)
+    rounding = rounding + _ulps(node, value, 1)
     return np.where(_is_exact(node, grid, total), 0.0, rounding)
 
 
-def _through(node: Node, value: Array, operands: Sequence[Array], given: Sequence[Array]) -> Array:
+def _through(node: Node, value: Array, operands: Arrays, given: Arrays) -> Array:
     """A move carries errors along with the elements.
 
     At an uncertain index the error is infinite.
@@ -239,7 +251,7 @@ def _through(node: Node, value: Array, operands: Sequence[Array], given: Sequenc
     return np.where(uncertain, np.inf, apply(node, [given[0], *operands[1:]]))
 
 
-def _sum_error(node: Node, value: Array, operands: Sequence[Array], given: Sequence[Array]) -> Array:
+def _sum_error(node: Node, value: Array, operands: Arrays, given: Arrays) -> Array:
     """``sum`` and ``cumsum``: errors add up."""
     error = apply(node, given)
     if kind_of(node.type.dtype) != "float":
@@ -249,7 +261,7 @@ def _sum_error(node: Node, value: Array, operands: Sequence[Array], given: Seque
     return error + _sum_rounding(node, _grid(x), count, apply(node, [np.abs(x)]), value)
 
 
-def _prod_error(node: Node, value: Array, operands: Sequence[Array], given: Sequence[Array]) -> Array:
+def _prod_error(node: Node, value: Array, operands: Arrays, given: Arrays) -> Array:
     """``prod`` and ``cumprod``: every factor as large as it may be, with one rounding a factor."""
     x, error = operands[0], given[0]
     magnitude = np.abs(x).astype(np.float64)
@@ -259,24 +271,26 @@ def _prod_error(node: Node, value: Array, operands: Sequence[Array], given: Sequ
         return np.where(largest > 0, through, 0.0)
     count = x.size // max(value.size, 1) if node.op == "prod" else x.shape[node.attr("axis")]
     whole = bool(np.all(x == np.rint(x))) and not error.any()
-    rounding = np.where(whole & (np.abs(value) <= 1 / np.finfo(node.type.dtype).eps), 0.0, _ulps(node, value, count))
+    whole = whole & (np.abs(value) <= 1 / np.finfo(node.type.dtype).eps)
+    rounding = np.where(whole, 0.0, _ulps(node, value, count))
     return np.where(np.isfinite(largest), through, 0.0 if not error.any() else np.inf) + rounding
 
 
-def _order_error(node: Node, value: Array, operands: Sequence[Array], given: Sequence[Array]) -> Array:
+def _order_error(node: Node, value: Array, operands: Arrays, given: Arrays) -> Array:
     """``max min any all`` are monotone, so the results at the two corners are the bounds."""
     x, error = operands[0], given[0]
     ends = (x & (error == 0), x | (error > 0)) if x.dtype == bool else _corners(node, x, error)
     return np.max([_distance(apply(node, [end]), value) for end in ends], axis=0)
 
 
-def _sort_error(node: Node, value: Array, operands: Sequence[Array], given: Sequence[Array]) -> Array:
+def _sort_error(node: Node, value: Array, operands: Arrays, given: Arrays) -> Array:
     """No sorted element moves further than the worst one. An argsort may change altogether."""
-    worst = np.broadcast_to(np.max(given[0], axis=node.attr("axis"), keepdims=True, initial=0.0), value.shape)
+    worst = np.max(given[0], axis=node.attr("axis"), keepdims=True, initial=0.0)
+    worst = np.broadcast_to(worst, value.shape)
     return worst if node.op == "sort" else np.where(worst > 0, np.inf, 0.0)
 
 
-def _matmul_error(node: Node, value: Array, operands: Sequence[Array], given: Sequence[Array]) -> Array:
+def _matmul_error(node: Node, value: Array, operands: Arrays, given: Arrays) -> Array:
     """A sum of products of uncertain factors."""
     (a, b), (ea, eb) = (np.abs(x).astype(np.float64) for x in operands), given
     error = a @ eb + ea @ b + ea @ eb
@@ -287,7 +301,7 @@ def _matmul_error(node: Node, value: Array, operands: Sequence[Array], given: Se
     return error + _sum_rounding(node, grid, a.shape[-1], a @ b, value)
 
 
-def _scatter_error(node: Node, value: Array, operands: Sequence[Array], given: Sequence[Array]) -> Array:
+def _scatter_error(node: Node, value: Array, operands: Arrays, given: Arrays) -> Array:
     """Written values bring their error. Added ones add their error, and a rounding."""
     if any(e.any() for e in given[2:]):
         return np.full(value.shape, np.inf)

@@ -178,8 +178,9 @@ def check_candidates(run: Run, graph: Graph) -> tuple[int, ...]:
     _are_ids(found, graph)
     require(list(found) == sorted(set(found)), "order", "expected ascending ids, each once")
     for node in graph.nodes:
+        heavy = node.kind == "map" and is_heavy(graph, node) and stretches(graph, node)
         reasons = {"a reduce": node.kind == "reduce", "an output": node.id in graph.outputs,
-                   "heavy and broadcast": node.kind == "map" and is_heavy(graph, node) and stretches(graph, node)}
+                   "heavy and broadcast": heavy}
         reason = next((words for words, holds in reasons.items() if holds), "")
         named = f"%{node.id} {node.op}"
         require(node.id in found or not reason, "complete", f"{named} is {reason}: expected it too")
@@ -221,7 +222,8 @@ def _preferred(graph: Graph, inside: Sequence[int]) -> list[int]:
 
 def _check_alone(found: Sequence[Group], graph: Graph, cut: set[int]) -> None:
     rest = {n.id for n in graph.nodes if n.op not in CONSTANTS} - cut
-    require(sorted(g.dominant for g in found) == sorted(cut), "complete", "expected a group for each candidate")
+    dominants = sorted(g.dominant for g in found)
+    require(dominants == sorted(cut), "complete", "expected a group for each candidate")
     for group in found:
         wanted = upstream(graph, (group.dominant,), rest)
         seen = _ids(group.members)
@@ -241,8 +243,8 @@ def _check_partition(found: Sequence[Group], graph: Graph, cut: set[int]) -> Non
     edges: dict[int, set[int]] = {member: set() for member in home}
     for reader in graph.nodes:
         for arg in [a for a in reader.args if a not in cut and graph[a].op not in CONSTANTS]:
-            require(home.get(arg) is home.get(reader.id), "connected", f"%{reader.id} reads %{arg}, "
-                    "which is no candidate: expected both in one group")
+            require(home.get(arg) is home.get(reader.id), "connected", f"%{reader.id} reads "
+                    f"%{arg}, which is no candidate: expected both in one group")
             if arg in home:
                 edges[arg].add(reader.id)
                 edges[reader.id].add(arg)
@@ -291,8 +293,10 @@ def check_pattern_reduction(run: Run, dag: Dag, score: Callable[[int], float],
         _is(patterns, list)
         require(patterns or not allowed(1 << vertex), "complete", f"no pattern begins at {vertex}, "
                 "which is one by itself")
-        require(len(patterns) <= best, "most", f"{len(patterns)} patterns begin at {vertex}; at most {best}")
-        require(len({p.mask for p in patterns}) == len(patterns), "distinct", f"two equal patterns begin at {vertex}")
+        said = f"patterns begin at {vertex}"
+        require(len(patterns) <= best, "most", f"{len(patterns)} {said}; at most {best}")
+        masks = {p.mask for p in patterns}
+        require(len(masks) == len(patterns), "distinct", f"two equal {said}")
         for p in patterns:
             _is(p, Candidate)
             _check_pattern(p, vertex, dag, score, allowed)
@@ -301,7 +305,8 @@ def check_pattern_reduction(run: Run, dag: Dag, score: Callable[[int], float],
     return found
 
 
-def _check_pattern(p: Candidate, vertex: int, dag: Dag, score: Callable[[int], float], allowed: Callable[[int], bool]) -> None:
+def _check_pattern(p: Candidate, vertex: int, dag: Dag, score: Callable[[int], float],
+                   allowed: Callable[[int], bool]) -> None:
     seen = f"{{{' '.join(map(str, bits(p.mask)))}}} at {vertex}"
     require(p.mask and bits(p.mask)[0] == vertex, "begins", f"{seen} begins elsewhere")
     require(bits(p.mask)[-1] < len(dag), "begins", f"{seen} holds a vertex that does not exist")
@@ -330,7 +335,8 @@ def check_share(run: Run, buffers: Sequence[Buffer],
         if owner != i:
             first, last = buffers[owner], held[owner]
             inside = first.dtype == b.dtype and first.size >= b.size > 0
-            require(inside, "inside", f"{b.name}, {b.size} x {b.dtype}, in {first.name}, {first.size} x {first.dtype}")
+            small, large = (f"{x.name}, {x.size} x {x.dtype}" for x in (b, first))
+            require(inside, "inside", f"{small}, in {large}")
             require(take_turns(last, b), "apart", f"{b.name} is written while {last.name} is needed")
         held[owner] = b
     taken, most = _owned(buffers, found), _owned(buffers, run.reference(buffers, take_turns))

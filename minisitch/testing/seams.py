@@ -87,7 +87,8 @@ SEAMS = {
     "share": Seam(share_memory.share, properties.check_share,
                   lambda buffers, _: ", ".join(f"{b.name} {b.size} x {b.dtype}" for b in buffers)),
     # Whether one moment of the stepper happens before another.
-    "ordered": Seam(memory.ordered, properties.check_ordered, lambda before, after: f"{before} before {after}"),
+    "ordered": Seam(memory.ordered, properties.check_ordered,
+                    lambda before, after: f"{before} before {after}"),
 }
 _now = {name: seam.reference for name, seam in SEAMS.items()}  # what the compiler calls at present
 
