@@ -57,7 +57,7 @@ from . import math as cpu_math
 from . import object_code
 from .indices import named_once
 from .object_code import Code, Image
-from .parts import in_parts
+from .parts import call_of, in_parts
 from .primitives import intrinsics
 
 # IEEE arithmetic, operation by operation, as in NumPy. These flags of LLVM are off:
@@ -67,24 +67,30 @@ from .primitives import intrinsics
 #     Only accumulators may be summed in any order (_Idioms).
 # afn: 1 / sqrt(0) became NaN. arcp: x / y became inf for denormal y.
 KERNEL_FLAGS: dict[str, Any] = dict(error_model="numpy")
-HELPER_FLAGS: dict[str, Any] = dict(forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+HELPER_FLAGS: dict[str, Any] = dict(forceinline=True, error_model="numpy",
+                                    no_cpython_wrapper=True, no_cfunc_wrapper=True)
 RUN = 0  # position on the board of the thread pool: the address of the function that shares a job
 WHOLE = 1 << 40  # the length that arrays have inside a kernel, which does not check its indices
-STACK = 1 << 16  # bytes of scratch rows that one function keeps on the stack; the rest come from the allocator
-MOST_HERE = 64  # kernels compiled in this process: for each, LLVM keeps nearly a MB until the process ends
+# Bytes of scratch rows that one function keeps on the stack; the rest come from the allocator.
+STACK = 1 << 16
+# Kernels compiled in this process: for each, LLVM keeps nearly a MB until the process ends.
+MOST_HERE = 64
 
 lock = threading.RLock()  # held while LLVM works, so that no fork and no exit comes in between
-atexit.register(lock.acquire)  # at exit, wait until a background thread has finished the kernel that it compiles
+# At exit, wait until a background thread has finished the kernel that it compiles.
+atexit.register(lock.acquire)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
-_memory: WeakValueDictionary[str, Code] = WeakValueDictionary()  # machine code lives as long as its function
+# Machine code lives as long as its function.
+_memory: WeakValueDictionary[str, Code] = WeakValueDictionary()
 
 
 @dataclass(frozen=True)
 class Request:
     """What to compile: one function's text, its name and its arrays' dtypes.
 
-    ``short``: whether it has short loops. Without ``exact``, a product and a sum may be rounded once.
+    ``short``: whether it has short loops. Without ``exact``, a product and a sum may be rounded
+    once.
     """
 
     text: str
@@ -114,7 +120,7 @@ class Compiled:
     request: Request
 
     def bind(self, *given: int) -> Callable[..., None]:
-        """``start`` with its first arguments, from the board on. The result keeps the machine code in memory."""
+        """``start`` with its first arguments, from the board on. It keeps the machine code."""
         bound = functools.partial(self.start, self.code.address if self.code else 0, *given)
         bound.code = self.code  # type: ignore[attr-defined]
         return bound
@@ -132,15 +138,15 @@ def compile_cpu(text: str, name: str, dtypes: tuple[str, ...], *, short: bool = 
     """Compile ``text``, or find it in memory or on disk.
 
     A float16 array is passed as a view of type uint16. ``short`` is for loops of constant length up
-    to 64: LLVM would unroll them before its vectoriser sees them. Without ``exact``, a product and a
-    sum may be rounded once.
+    to 64: LLVM would unroll them before its vectoriser sees them. Without ``exact``, a product and
+    a sum may be rounded once.
     """
     return _compile(Request(text, name, tuple(dtypes), short, exact))
 
 
 def load_text(text: str, name: str) -> Callable[..., None]:
-    """The same text as plain Python over ``cpu_math``, for tests and debuggers. Slow, but needs no Numba."""
-    namespace = {"__name__": "minisitch.runtime.cpu.compile", "np": np, "math": _plain_math(), **_cpu_math_functions()}
+    """The same text as plain Python over ``cpu_math``, for tests. Slow, but needs no Numba."""
+    namespace = {"__name__": __name__, "np": np, "math": _plain_math(), **_cpu_math_functions()}
     function = execute(compile(text, f"<minisitch {name}>", "exec"), name, text, namespace)
 
     @functools.wraps(function)
@@ -168,12 +174,13 @@ def compile_many(requests: Iterable[Request]) -> list[Compiled]:
 
 
 def compile_c_functions(name: str, compile: Callable[[], Sequence[Any]]) -> list[Code]:
-    """C functions of ``thread_pool.py``, kept on disk like kernels. ``compile`` makes them with ``numba.cfunc``."""
+    """C functions of ``thread_pool.py``, kept on disk like kernels. ``compile`` makes them."""
     return undisturbed(_compile_c_functions, name, compile)
 
 
 def _compile_c_functions(name: str, compile: Callable[[], Sequence[Any]]) -> list[Code]:
-    folder, key = store.folder(), hashlib.sha256(repr((name, _surroundings(), object_code.settings())).encode()).hexdigest()
+    folder, parts = store.folder(), (name, _surroundings(), object_code.settings())
+    key = hashlib.sha256(repr(parts).encode()).hexdigest()
     with lock:
         kept = store.read(folder, f"{key}.bin") if folder else None
         if kept is None:
@@ -187,7 +194,7 @@ def _compile_c_functions(name: str, compile: Callable[[], Sequence[Any]]) -> lis
 
 
 def execute(code: types.CodeType, name: str, text: str, namespace: dict[str, Any]) -> Callable[..., None]:
-    """Run the module's code and return its function. Tracebacks show the text, even if no file has it."""
+    """Run the module's code and return its function. Tracebacks show the text."""
     exec(code, namespace)
     remember_lines(namespace[name], code.co_filename, text)
     return namespace[name]
@@ -205,14 +212,15 @@ def _cpu_math_functions() -> dict[str, Callable[..., Any]]:
 
 
 def functions_of(module: types.ModuleType) -> dict[str, Callable[..., Any]]:
-    return {n: f for n, f in vars(module).items() if isinstance(f, types.FunctionType) and f.__module__ == module.__name__}
+    functions = {n: f for n, f in vars(module).items() if isinstance(f, types.FunctionType)}
+    return {n: f for n, f in functions.items() if f.__module__ == module.__name__}
 
 
 @functools.cache
 def _plain_math() -> types.SimpleNamespace:
-    """``math`` as in machine code: float32 stays float32, and a domain error gives NaN, not an exception."""
-    elsewhere = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh",
-                 "atanh": "arctanh", "atan2": "arctan2", "pow": "power"}
+    """``math`` as in machine code: float32 stays float32, and a domain error gives NaN."""
+    elsewhere = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh",
+                 "acosh": "arccosh", "atanh": "arctanh", "atan2": "arctan2", "pow": "power"}
     known = {n: getattr(np, elsewhere.get(n, n)) for n in dir(math) if hasattr(np, elsewhere.get(n, n))}
     return types.SimpleNamespace(**known, erf=cpu_math.erf_f64)
 
@@ -223,7 +231,8 @@ def wrapping(node: ast.Call) -> ast.Call:
     Signed overflow is undefined in Numba: x + 1 > x is always True. Narrower integers are computed
     in 64 bits, which they cannot overflow, and then cut.
 
-    Before:  v2 = np.int64(v0 + v1)              After:  v2 = np.int64(np.uint64(v0) + np.uint64(v1))
+    Before:  v2 = np.int64(v0 + v1)
+    After:   v2 = np.int64(np.uint64(v0) + np.uint64(v1))
     """
     def unsigned(part: ast.expr) -> ast.expr:
         match part:
@@ -250,8 +259,9 @@ class _Idioms(ast.NodeTransformer):
     overlaps no argument, so it would compare addresses before each loop. For rows of ten columns
     that takes as long as the loop.
 
-    Before:  x_row = x[row * 4:row * 4 + 4]           total += x_row[col]                      k = np.empty(32, np.float32)
-    After:   x_row = window(x, row * 4, 4)            total = add_any_order(total, x_row[col])  k = on_the_stack(32, np.float32)
+    Before:  x_row = x[row * 4:row * 4 + 4]      After:  x_row = window(x, row * 4, 4)
+             total += x_row[col]                         total = add_any_order(total, x_row[col])
+             k = np.empty(32, np.float32)                k = on_the_stack(32, np.float32)
     """
 
     FREE: ClassVar = {ast.Add: "add_any_order", ast.Mult: "mul_any_order"}
@@ -272,22 +282,24 @@ class _Idioms(ast.NodeTransformer):
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         self.generic_visit(node)
         value, target = node.value, node.targets[0]
+        own = getattr(target, "id", "")
         match value:
             case ast.Call(ast.Attribute(ast.Name("np"), "empty"), [ast.Constant(int(size)), ast.Attribute(_, dtype)]):
                 nbytes = size * np.dtype(getattr(np, dtype)).itemsize + 64
                 if nbytes <= self.stack:
                     self.stack -= nbytes
-                    node.value = ast.Call(ast.Name("on_the_stack", ast.Load()), value.args, [])
-            case ast.BinOp(ast.Name(first), op, right) if first == getattr(target, "id", "") and type(op) in self.FREE:
-                node.value = ast.Call(ast.Name(self.FREE[type(op)], ast.Load()), [value.left, right], [])
-            case ast.Call(ast.Name("maximum" | "minimum" as name), [ast.Name(first), right]) if first == getattr(target, "id", ""):
-                node.value = ast.Call(ast.Name(f"{name}_any_order", ast.Load()), [value.args[0], right], [])
+                    node.value = call_of("on_the_stack", *value.args)
+            case ast.BinOp(ast.Name(first), op, right) if first == own and type(op) in self.FREE:
+                node.value = call_of(self.FREE[type(op)], value.left, right)
+            case ast.Call(ast.Name("maximum" | "minimum" as name), [ast.Name(first), right]) if (
+                    first == own):
+                node.value = call_of(f"{name}_any_order", value.args[0], right)
             case ast.Subscript(whole, ast.Slice(ast.expr() as start, ast.expr() as stop)):
                 length: ast.expr = ast.BinOp(stop, ast.Sub(), start)
                 match stop:
                     case ast.BinOp(left, ast.Add(), right) if ast.dump(left) == ast.dump(start):
                         length = right
-                node.value = ast.Call(ast.Name("window", ast.Load()), [whole, start, length], [])
+                node.value = call_of("window", whole, start, length)
         return ast.fix_missing_locations(node)
 
 
@@ -315,7 +327,8 @@ def _for_the_compiler(text: str, name: str, path: str, dtypes: Sequence[str]) ->
     for part in parts:
         part.body[:0] = ast.parse("a_part()\nwidest_vectors()\narguments_do_not_overlap()").body
         tree.body.append(part)
-    # Only what allocates is inside ``try``: Numba splits a block after each operation there, and takes quadratic time.
+    # Only what allocates is inside ``try``: Numba splits a block after each operation there, and
+    # takes quadratic time.
     failed = ast.ExceptHandler(ast.Name("Exception", ast.Load()), None, ast.parse("return 1").body)
     body = [ast.Try([s], [failed], [], []) if "np.empty(" in ast.unparse(s) else s for s in function.body]
     added = [*ast.parse("\n".join(begin)).body, *ast.parse("return 0").body]
@@ -333,7 +346,7 @@ def names_in(code: types.CodeType) -> set[str]:
 
 @functools.cache
 def _helper(name: str) -> Any:
-    """A function of ``cpu_math`` for Numba: an intrinsic, or its Python text compiled with its own helpers."""
+    """A function of ``cpu_math`` for Numba: an intrinsic, or its text compiled with its helpers."""
     if name in intrinsics():
         return intrinsics()[name]
     import numba
@@ -342,7 +355,8 @@ def _helper(name: str) -> Any:
     tree = _Polynomials().visit(ast.parse(inspect.getsource(function)))
     space = dict(vars(cpu_math))
     exec(compile(ast.fix_missing_locations(tree), cpu_math.__file__, "exec"), space)
-    return numba.njit(**HELPER_FLAGS)(over_helpers({**_cpu_math_functions(), name: space[name]}, name, _helper))
+    functions = {**_cpu_math_functions(), name: space[name]}
+    return numba.njit(**HELPER_FLAGS)(over_helpers(functions, name, _helper))
 
 
 class _Polynomials(ast.NodeTransformer):
@@ -364,7 +378,7 @@ class _Polynomials(ast.NodeTransformer):
                 a = ast.UnaryOp(ast.USub(), a) if isinstance(node.op, ast.Sub) else a
             case _:
                 return node
-        return ast.copy_location(ast.Call(ast.Name("multiply_add", ast.Load()), [a, b, c], []), node)
+        return ast.copy_location(call_of("multiply_add", a, b, c), node)
 
 
 def over_helpers(functions: dict[str, Callable[..., Any]], name: str, helper: Callable[[str], Any]) -> Any:
@@ -407,7 +421,8 @@ def _load_or_build(request: Request, key: str, folder: Path | None, path: str) -
     if content is not None:
         return Code(Image.unpack(content)), origin
     if folder:
-        store.replace(Path(path), request.text.encode())  # first, so that Numba's errors can quote it
+        # First, so that Numba's errors can quote it.
+        store.replace(Path(path), request.text.encode())
     image = object_code.image_of(_build(request, path))
     if folder:
         store.write(folder, f"{key}.bin", image.pack())
@@ -419,18 +434,20 @@ def _array_types(request: Request) -> tuple[str, ...]:
 
 
 def _build(request: Request, path: str) -> Any:
-    """The kernel as a C function ``kernel(first, last, *addresses)`` that returns whether it failed."""
+    """The kernel as a C function ``kernel(first, last, *addresses)`` that says if it failed."""
     import numba
 
     dtypes = _array_types(request)
-    namespace: dict[str, Any] = {"__name__": "minisitch.runtime.cpu.compile", "np": np, "math": math, "carray": numba.carray}
+    namespace: dict[str, Any] = {"__name__": __name__, "np": np, "math": math,
+                                 "carray": numba.carray}
     code = _for_the_compiler(request.text, request.name, path, dtypes)
     used = names_in(code) & _cpu_math_functions().keys()
     namespace |= {d: np.dtype(d).type for d in dtypes} | {n: _helper(n) for n in used}
     function = execute(code, request.name, request.text, namespace)
     fast: dict[str, Any] = dict(KERNEL_FLAGS, fastmath=set() if request.exact else {"contract"})
     for part in [name for name in namespace if name.startswith("part")]:
-        namespace[part] = numba.njit(**dict(fast, no_cpython_wrapper=True, no_cfunc_wrapper=True))(namespace[part])
+        compiled = numba.njit(**dict(fast, no_cpython_wrapper=True, no_cfunc_wrapper=True))
+        namespace[part] = compiled(namespace[part])
     pointers = [numba.types.CPointer(numba.from_dtype(np.dtype(d))) for d in dtypes]
     signature = numba.int64(numba.int64, numba.int64, *pointers)
     with _short_loops(request.short):
@@ -458,8 +475,8 @@ def _start(dtypes: tuple[str, ...]) -> Callable[..., None]:
     with lock:
         if path.is_absolute() and not path.exists():
             store.replace(path, text.encode())
-        known: dict[str, Any] = {"__name__": "minisitch.runtime.cpu.compile", "addresses": addresses, "call": call, "job": job,
-                                 "load": load}
+        known: dict[str, Any] = {"__name__": __name__, "addresses": addresses, "call": call,
+                                 "job": job, "load": load}
         exec(compile(text, path, "exec"), known)
         compiled = functools.partial(numba.njit, signature, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
         _forget_unsigned(path)
@@ -511,15 +528,16 @@ def _short_loops(on: bool) -> Iterator[None]:
     """While one kernel compiles, let LLVM vectorise loops before it unrolls them.
 
     By default it first unrolls a loop of up to about 64 iterations. Its vectoriser of straight-line
-    code then keeps sums in order (layernorm of 32 columns was 3 times as slow). Numba has no setting
-    for this.
+    code then keeps sums in order (layernorm of 32 columns was 3 times as slow). Numba has no
+    setting for this.
     """
     from llvmlite import binding as llvm
     from numba.core import codegen
 
     def late(machine: Any, opt: int = 2, loop_vectorize: bool = False, slp_vectorize: bool = False) -> Any:
         options = llvm.create_pipeline_tuning_options(opt)
-        options.loop_vectorization, options.slp_vectorization, options.loop_unrolling = loop_vectorize, slp_vectorize, False
+        options.loop_vectorization, options.slp_vectorization = loop_vectorize, slp_vectorize
+        options.loop_unrolling = False
         return llvm.create_pass_builder(machine, options)
 
     before = codegen.create_pass_builder
@@ -534,7 +552,7 @@ def _short_loops(on: bool) -> Iterator[None]:
 
 
 def _key(request: Request) -> str:
-    """A digest of what the machine code depends on. Comments are left out: they name the user's lines, which move."""
+    """A digest of what the machine code depends on. Comments, which name lines, are left out."""
     program = re.sub(r"[ \t]*#.*$", "", request.text, flags=re.MULTILINE)
     parts = (program, request.name, request.dtypes, request.short, request.exact, *_surroundings(), *object_code.settings())
     return hashlib.sha256(repr(parts).encode()).hexdigest()
@@ -547,7 +565,8 @@ def _surroundings() -> tuple[str, ...]:
 
 
 def _read_surroundings() -> tuple[str, ...]:
-    files = ("compile.py", "math.py", "primitives.py", "object_code.py", "atomics.py", "thread_pool.py", "parts.py", "indices.py")
+    files = ("compile.py", "math.py", "primitives.py", "object_code.py", "atomics.py",
+             "thread_pool.py", "parts.py", "indices.py")
     sources = [hashlib.sha256(pkgutil.get_data(__package__, f) or b"").hexdigest() for f in files]
     return (*sources, *object_code.surroundings())
 
@@ -567,7 +586,7 @@ class Elsewhere:
         self.process: subprocess.Popen[str] | None = None
 
     def try_to(self, request: Request, folder: Path) -> None:
-        """Compile into the cache, if this process has compiled enough. A failure is left to the caller.
+        """Compile into the cache, if this process has compiled enough. The caller sees failures.
 
         Only one thread at a time may call this.
         """
@@ -591,8 +610,8 @@ class Elsewhere:
     @staticmethod
     def _begin() -> subprocess.Popen[str]:
         code = f"import sys; sys.path[:] = {sys.path!r}; from minisitch.runtime.cpu.compile import _serve; _serve()"
-        return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                stderr=subprocess.DEVNULL, text=True)
+        return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
     def end(self) -> None:
         if self.process:
@@ -612,7 +631,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _serve() -> None:
-    """The other process: reads one request a line from stdin, writes one answer a line to stdout."""
+    """The other process: reads one request a line from stdin, writes one answer a line."""
     answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:
         os.environ["MINISITCH_CACHE"], text, name, dtypes, *options = json.loads(line)

@@ -1,9 +1,10 @@
 """Equal index arithmetic is computed once, as soon as all of its variables are set.
 
-In:  the syntax tree of a kernel's function. Out: the same, with names for the arithmetic that it repeats.
+In:  the syntax tree of a kernel's function. Out: the same, with names for the arithmetic that it
+     repeats.
 
-The windows and conditions of a stencil repeat their indices so often that they were nine tenths of its
-time to compile: Numba infers the type of each operation. The machine code stays as it is, because
+The windows and conditions of a stencil repeat their indices so often that they were nine tenths of
+its time to compile: Numba infers the type of each operation. The machine code stays, because
 LLVM finds equal operations by itself.
 
 Before:  for i in range(n):                After:  for i in range(n):
@@ -33,7 +34,7 @@ class _Named(ast.NodeTransformer):
 
 
 def named_once(function: ast.FunctionDef) -> None:
-    """Name the index arithmetic that a function repeats ``n0``, ``n1`` ... No other name in it looks like these."""
+    """Name the index arithmetic that a function repeats ``n0``, ``n1`` and so on."""
     function.body = _block(function.body, frozenset(), (f"n{k}" for k in count()))
 
 
@@ -44,7 +45,8 @@ def _block(body: list[ast.stmt], known: Set[str], names: Iterator[str]) -> list[
     while body:
         if fresh:
             made, body = _repeated(body, known, names)
-            found += [ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], value), body[0]) for name, value in made.items()]
+            found += [ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], value), body[0])
+                      for name, value in made.items()]
             known, fresh = known | made.keys(), False
         statement, *body = body
         found.append(statement)
@@ -56,14 +58,20 @@ def _block(body: list[ast.stmt], known: Set[str], names: Iterator[str]) -> list[
     return found
 
 
-def _repeated(body: list[ast.stmt], known: Set[str], names: Iterator[str]) -> tuple[dict[str, ast.expr], list[ast.stmt]]:
-    """What the statements compute more than once from variables that none of them sets, and the statements with its names."""
+def _repeated(body: list[ast.stmt], known: Set[str],
+              names: Iterator[str]) -> tuple[dict[str, ast.expr], list[ast.stmt]]:
+    """What the statements compute repeatedly from variables that none of them sets.
+
+    Also the statements with its names.
+    """
     nodes = [node for statement in body for node in ast.walk(statement)]
     known -= {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    times = Counter(ast.unparse(n) for n in nodes if isinstance(n, ast.BinOp | ast.Compare) and _is_index(n, known))
+    times = Counter(ast.unparse(n) for n in nodes
+                    if isinstance(n, ast.BinOp | ast.Compare) and _is_index(n, known))
     made: dict[str, ast.expr] = {}
     texts: dict[str, str] = {}
-    for text in sorted((text for text, n in times.items() if n > 1), key=len):  # a part before the whole
+    # A part comes before the whole.
+    for text in sorted((text for text, n in times.items() if n > 1), key=len):
         name = next(names)
         made[name], texts[text] = _Named(texts).visit(ast.parse(text, mode="eval").body), name
     return made, [_Named(texts).visit(statement) for statement in body] if made else body
@@ -71,5 +79,6 @@ def _repeated(body: list[ast.stmt], known: Set[str], names: Iterator[str]) -> tu
 
 def _is_index(value: ast.expr, known: Set[str], more: tuple[type, ...] = ()) -> bool:
     """Whether a value is computed from integers and known variables alone."""
-    return all(node.id in known if isinstance(node, ast.Name) else type(node.value) is int if isinstance(node, ast.Constant)
-               else isinstance(node, (*ARITHMETIC, *more)) for node in ast.walk(value))
+    return all(node.id in known if isinstance(node, ast.Name) else
+               type(node.value) is int if isinstance(node, ast.Constant) else
+               isinstance(node, (*ARITHMETIC, *more)) for node in ast.walk(value))

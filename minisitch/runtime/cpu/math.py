@@ -176,7 +176,7 @@ def isfinite(x):
     return abs(x) < np.inf
 
 
-# ---------------------------------------------------------------- integers and remainders, by NumPy's rules
+# ---------------------------------------------------------------- integers, by NumPy's rules
 
 
 def floor_divide_int(a, b):
@@ -212,7 +212,8 @@ def power_int(a, b):
         return select(a == 1, like(1, a), select(a == -1, select(odd, like(-1, a), like(1, a)), like(0, a)))
     while left > 0:
         if left & 1:
-            result = like(np.uint64(result) * np.uint64(factor), a)  # signed, overflow would be undefined
+            # Signed, overflow would be undefined.
+            result = like(np.uint64(result) * np.uint64(factor), a)
         factor = like(np.uint64(factor) * np.uint64(factor), a)
         left = like(left >> 1, b)
     return result
@@ -257,17 +258,19 @@ def floor_divide(a, b):
     return select(b == 0, a / b, down)
 
 
-# ---------------------------------------------------------------- float16, which lives in memory as uint16
+# ---------------------------------------------------------------- float16, in memory as uint16
 
 _HALF_INF = np.float32(65536.0)  # the first power of two too large for float16
 _TWO_112 = np.float32(2.0**112)
-_HALF_DENORMAL = np.float32(0.5)  # adding it to a number below 2**-14 leaves float16's denormal in the low bits
+# Adding it to a number below 2**-14 leaves float16's denormal in the low bits.
+_HALF_DENORMAL = np.float32(0.5)
 
 
 def half_to_float(h):
     """float16 bits to float32: exact."""
     h = np.int32(h)
-    size = np.int32((h & np.int32(0x7FFF)) << np.int32(13)).view(np.float32) * _TWO_112  # exponent bias 15 to 127
+    # Exponent bias 15 to 127.
+    size = np.int32((h & np.int32(0x7FFF)) << np.int32(13)).view(np.float32) * _TWO_112
     bits = np.float32(size).view(np.int32) | select(size >= _HALF_INF, np.int32(0x7F800000), np.int32(0))
     return np.int32(bits | np.int32((h & np.int32(0x8000)) << np.int32(16))).view(np.float32)
 
@@ -331,8 +334,8 @@ def exp_f32(x):
     return p * np.int32(np.float32(t).view(np.int32) << np.int32(23)).view(np.float32)
 
 
-_M2, _M3, _M4, _M5, _M6 = (np.float32(v) for v in (
-    0.4999999701976776, 0.16666537523269653, 0.04166772961616516, 0.00836726650595665, 0.0013841084437444806))
+_M2, _M3, _M4, _M5, _M6 = (np.float32(v) for v in (0.4999999701976776, 0.16666537523269653,
+    0.04166772961616516, 0.00836726650595665, 0.0013841084437444806))
 _EXPM1_LOW = np.float32(-17.5)
 
 
@@ -495,8 +498,8 @@ def erf_f32(x):
 # sin and cos of float32 count turns, x / (2 pi), in float64. 1 / (2 pi) is a sum of parts so short
 # that their products with a float32 are exact. Whole turns are removed from each product, so the
 # fraction is accurate for any x.
-_T0, _T1, _T2, _T3, _T4 = (np.float64(float.fromhex(v)) for v in (
-    "0x1.45f306ep-3", "-0x1.b1bbeaep-34", "0x1.3f84eb0p-63", "-0x1.7056592p-93", "0x1.c0db6295993c4p-122"))
+_T0, _T1, _T2, _T3, _T4 = (np.float64(float.fromhex(v)) for v in ("0x1.45f306ep-3",
+    "-0x1.b1bbeaep-34", "0x1.3f84eb0p-63", "-0x1.7056592p-93", "0x1.c0db6295993c4p-122"))
 _ROUND_64 = np.float64(1.5 * 2**52)
 _QUARTER_64, _HALF_64, _ONE_64, _TWO_64, _FOUR_64 = (np.float64(v) for v in (0.25, 0.5, 1.0, 2.0, 4.0))
 _ZERO_64, _INF_64, _NAN_64, _TWO_PI = (np.float64(v) for v in (0.0, np.inf, np.nan, 2 * math.pi))
@@ -581,15 +584,17 @@ def pow_f32(x, y):
     return select((y == _ZERO) | (x == _ONE), _ONE, result)
 
 
-# ---------------------------------------------------------------- float64: the same recipes, longer polynomials
+# ---------------------------------------------------------------- float64: longer polynomials
 
 _LOG2E_64, _LN2_HIGH_64, _LN2_LOW_64 = (np.float64(v) for v in (1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10))
-_ROUND_EXP_64 = np.float64(1.5 * 2**52 + 1022)  # leaves n + 1022 in the low bits: the exponent of 2**(n - 1)
+# Leaves n + 1022 in the low bits: the exponent of 2**(n - 1).
+_ROUND_EXP_64 = np.float64(1.5 * 2**52 + 1022)
 _EXP_LOW_64, _EXP_HIGH_64, _EXPM1_LOW_64 = np.float64(-708.3), np.float64(709.9), np.float64(-37.5)
-_M2_64, _M3_64, _M4_64, _M5_64, _M6_64, _M7_64, _M8_64, _M9_64, _M10_64, _M11_64, _M12_64 = (np.float64(v) for v in (
-    0.5, 0.16666666666666677, 0.04166666666666653, 0.008333333333321449, 0.0013888888888949579,
-    0.00019841269886664508, 2.4801587202153758e-05, 2.755724359513887e-06, 2.755737374103745e-07,
-    2.5109274350813212e-08, 2.0885337887753928e-09))
+_M2_64, _M3_64, _M4_64, _M5_64, _M6_64, _M7_64, _M8_64, _M9_64, _M10_64, _M11_64, _M12_64 = map(
+    np.float64, (0.5, 0.16666666666666677, 0.04166666666666653, 0.008333333333321449,
+                 0.0013888888888949579, 0.00019841269886664508, 2.4801587202153758e-05,
+                 2.755724359513887e-06, 2.755737374103745e-07, 2.5109274350813212e-08,
+                 2.0885337887753928e-09))
 
 
 def _exp_parts_64(y):

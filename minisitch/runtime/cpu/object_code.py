@@ -97,7 +97,7 @@ def _module(compiled: Any) -> Any:
     return llvm.parse_assembly(compiled.inspect_llvm(), llvm.create_context())
 
 
-# ---------------------------------------------------------------- what object code depends on, outside this package
+# ---------------------------------------------------------------- what else object code depends on
 def processor() -> tuple[str, str]:
     """The processor's name and features as LLVM names them, or those that Numba is told to use."""
     from llvmlite import binding as llvm
@@ -113,8 +113,8 @@ def surroundings() -> tuple[str, ...]:
     import llvmlite
     import numba
 
-    return (sys.version, platform.machine(), np.__version__, numba.__version__, llvmlite.__version__,
-            repr(processor()))
+    return (sys.version, platform.machine(), np.__version__, numba.__version__,
+            llvmlite.__version__, repr(processor()))
 
 
 def settings() -> tuple[str, ...]:

@@ -43,29 +43,39 @@ def in_parts(function: ast.FunctionDef, long: int = LONG, very_long: int = VERY_
         match statement:
             case ast.Assign([ast.Name(name)], ast.Name(other)):
                 same[name] = same.get(other, other)
-    outside = {*_names(s for s in function.body if not isinstance(s, ast.For)), *(a.arg for a in function.args.args)}
+    outside = {*_names(s for s in function.body if not isinstance(s, ast.For)),
+               *(a.arg for a in function.args.args)}
     made: dict[str, ast.FunctionDef] = {}
     calls: dict[int, ast.stmt] = {}
     for k, statement in enumerate(function.body):
-        stored = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        names = (n for n in ast.walk(statement) if isinstance(n, ast.Name))
+        stored = {n.id for n in names if isinstance(n.ctx, ast.Store)}
         if isinstance(statement, ast.For) and not stored & outside:
             loop = _Renamed(same).visit(deepcopy(statement))
             used = _names([loop])
             given = [name for name in used if name in outside]
-            names = {name: f"a{number}" for number, name in enumerate(n for n in used if n in outside or n in stored)}
-            loop = _Renamed(names).visit(loop)
-            arguments = ast.arguments([], [ast.arg(names[name]) for name in given], None, [], [], None, [])
+            mine = (n for n in used if n in outside or n in stored)
+            renamed = {name: f"a{number}" for number, name in enumerate(mine)}
+            loop = _Renamed(renamed).visit(loop)
+            declared = [ast.arg(renamed[name]) for name in given]
+            arguments = ast.arguments([], declared, None, [], [], None, [])
             part = ast.FunctionDef(f"part{len(made)}", arguments, [loop], [])
             part = made.setdefault(ast.unparse(loop), part)
-            value = ast.Call(ast.Name(part.name, ast.Load()), [ast.Name(name, ast.Load()) for name in given], [])
+            value = call_of(part.name, *(ast.Name(name, ast.Load()) for name in given))
             calls[k] = ast.copy_location(ast.Expr(value), statement)
     if len(made) == len(calls) and size <= very_long:
         return []
-    for k, call in calls.items():
-        function.body[k] = call
+    for k, run in calls.items():
+        function.body[k] = run
     return list(made.values())
 
 
 def _names(statements: Iterable[ast.stmt]) -> list[str]:
     """The names in statements, each once, in order."""
-    return list(dict.fromkeys(n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name)))
+    nodes = (n for s in statements for n in ast.walk(s))
+    return list(dict.fromkeys(n.id for n in nodes if isinstance(n, ast.Name)))
+
+
+def call_of(name: str, *arguments: ast.expr) -> ast.Call:
+    """The syntax of ``name(arguments)``."""
+    return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])

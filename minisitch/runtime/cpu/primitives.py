@@ -23,7 +23,8 @@ def intrinsics() -> dict[str, Any]:
 
 def _cast_all(context, builder, signature, values, start=0):
     """The operands from ``start`` on, in the type of the result."""
-    return [context.cast(builder, v, t, signature.return_type) for v, t in zip(values[start:], signature.args[start:], strict=True)]
+    pairs = zip(values[start:], signature.args[start:], strict=True)
+    return [context.cast(builder, v, t, signature.return_type) for v, t in pairs]
 
 
 def _one_type(typing, *operands):
@@ -72,8 +73,10 @@ def _choices() -> dict[str, Any]:
             return _one_type(typing, a, b)(a, b), emit
         return choose
 
-    return {"select": select, "like": like, "maximum": extremum("llvm.maximum", ">"), "minimum": extremum("llvm.minimum", "<"),
-            "maximum_any_order": extremum("llvm.maximum", ">", "nsz"), "minimum_any_order": extremum("llvm.minimum", "<", "nsz")}
+    return {"select": select, "like": like,
+            "maximum": extremum("llvm.maximum", ">"), "minimum": extremum("llvm.minimum", "<"),
+            "maximum_any_order": extremum("llvm.maximum", ">", "nsz"),
+            "minimum_any_order": extremum("llvm.minimum", "<", "nsz")}
 
 
 def _float_calls() -> dict[str, Any]:
@@ -104,7 +107,7 @@ def _float_calls() -> dict[str, Any]:
 
 
 def _half_conversions() -> dict[str, Any]:
-    """Conversions between float32 and float16's bits, if the processor has instructions for them."""
+    """Conversions between float32 and float16's bits, if the processor has instructions for it."""
     from llvmlite import ir
     from numba import types as nb
     from numba.core.registry import cpu_target
@@ -139,7 +142,8 @@ def _accumulations() -> dict[str, Any]:
 
             def emit(context, builder, signature, values):
                 if not isinstance(signature.return_type, nb.Float):
-                    values = [context.cast(builder, v, t, p) for v, t, p in zip(values, signature.args, plain.args, strict=True)]
+                    types = zip(values, signature.args, plain.args, strict=True)
+                    values = [context.cast(builder, v, t, p) for v, t, p in types]
                     return context.get_function(operation, plain)(builder, values)
                 # Without nsz: with it, LLVM would also simplify the terms, (x + big) - big to x.
                 values = _cast_all(context, builder, signature, values)
@@ -195,10 +199,12 @@ def _window() -> Any:
     def window(typing, array, start, length):
         def emit(context, builder, signature, values):
             whole = make_array(signature.args[0])(context, builder, values[0])
-            first, size = (context.cast(builder, v, t, nb.intp) for v, t in zip(values[1:], signature.args[1:], strict=True))
+            given = zip(values[1:], signature.args[1:], strict=True)
+            first, size = (context.cast(builder, v, t, nb.intp) for v, t in given)
             view = make_array(signature.return_type)(context, builder)
-            populate_array(view, data=builder.gep(whole.data, [first], inbounds=True), shape=[size],
-                           strides=[whole.itemsize], itemsize=whole.itemsize, meminfo=whole.meminfo, parent=whole.parent)
+            data = builder.gep(whole.data, [first], inbounds=True)
+            populate_array(view, data=data, shape=[size], strides=[whole.itemsize],
+                           itemsize=whole.itemsize, meminfo=whole.meminfo, parent=whole.parent)
             return impl_ret_borrowed(context, builder, signature.return_type, view._getvalue())
         return array(array, start, length), emit
 
@@ -226,8 +232,9 @@ def _on_the_stack() -> Any:
                 memory.align = 64
             number, nbytes = context.get_constant(nb.intp, size.literal_value), context.get_abi_sizeof(item)
             made = make_array(row)(context, builder)
-            populate_array(made, data=builder.bitcast(memory, item.as_pointer()), shape=[number], itemsize=nbytes,
-                           strides=[context.get_constant(nb.intp, nbytes)], meminfo=None)
+            populate_array(made, data=builder.bitcast(memory, item.as_pointer()), shape=[number],
+                           itemsize=nbytes, meminfo=None,
+                           strides=[context.get_constant(nb.intp, nbytes)])
             return made._getvalue()
         return row(size, dtype), emit
 

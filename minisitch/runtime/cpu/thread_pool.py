@@ -77,7 +77,8 @@ class _Pool:
         self.threads = 0
         self.full = False  # whether the system refused to start another thread
         self.spared = 0  # small jobs since the last one that woke threads
-        self.asked: list[queue.SimpleQueue[None]] = []  # one a thread, with an entry if it is to wake up
+        # One a thread, with an entry if it is to wake up.
+        self.asked: list[queue.SimpleQueue[None]] = []
         self.starting = threading.Lock()
 
     def grow(self, helpers: int) -> None:
@@ -113,7 +114,8 @@ class _Pool:
             self.spared = (self.spared + 1) % SPARED
             if self.spared:
                 return awake > 0
-        for asked in self.asked[:helpers]:  # the threads that may help: a thread of a larger number may not
+        # The threads that may help: a thread of a larger number may not.
+        for asked in self.asked[:helpers]:
             if asked.empty():
                 asked.put(None)
         return True

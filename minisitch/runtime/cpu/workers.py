@@ -12,7 +12,8 @@ from contextvars import ContextVar
 
 from ..this_machine import usable_cores
 
-CHUNKS_EACH = 4  # chunks a thread, so that a core disturbed by other programs does not hold up the rest
+# Chunks a thread, so that a core disturbed by other programs does not hold up the rest.
+CHUNKS_EACH = 4
 
 _limit: ContextVar[int | None] = ContextVar("minisitch_threads", default=None)
 _default_threads = functools.cache(usable_cores)

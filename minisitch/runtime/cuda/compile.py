@@ -73,10 +73,11 @@ def _function(text: str, name: str, architecture: str, exact: bool) -> Callable[
     """The kernel as a Python function for Numba, with device functions for one architecture."""
     from numba import cuda
 
-    namespace: dict[str, Any] = {"__name__": "minisitch.runtime.cuda.compile", "np": np, "math": math, "cuda": cuda}
+    namespace: dict[str, Any] = {"__name__": __name__, "np": np, "math": math, "cuda": cuda}
     code = compile(plain(text, exact), f"<minisitch cuda {name}>", "exec")
     if own := names_in(code) & {"load_wide", "store_wide", "rounded_product"}:
-        module = importlib.import_module(f"{__package__}.wide")  # only here, because it imports Numba
+        # Only here, because it imports Numba.
+        module = importlib.import_module(f"{__package__}.wide")
         namespace |= {n: getattr(module, n) for n in own}
     namespace |= {n: _helper(n, architecture) for n in names_in(code) & _device_functions().keys()}
     namespace |= {n: ordered_operations()[n] for n in names_in(code) & set(ORDERED)}
@@ -120,7 +121,7 @@ class _Unrolled(ast.NodeTransformer):
     def visit_For(self, node: ast.For) -> Any:
         self.generic_visit(node)
         counter = ast.unparse(node.target)
-        places = [place for statement in node.body for n in ast.walk(statement) for place in self._places(n)]
+        places = [place for s in node.body for n in ast.walk(s) for place in self._places(n)]
         counts = any(isinstance(n, ast.Name) and n.id == counter for place in places for n in ast.walk(place))
         turns = re.fullmatch(r"range\((\d+)\)", ast.unparse(node.iter))
         if not counts or not turns:

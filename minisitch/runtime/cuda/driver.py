@@ -47,8 +47,9 @@ def bindings() -> Any:
     try:
         code = int(api.cuInit(0)[0])
     except Exception as problem:  # the class differs between versions of the bindings
-        raise DeviceError(f"no CUDA device here: NVIDIA's driver is not installed, or not found; install it (nvidia-smi "
-                          f"shows whether it works), or {ELSEWHERE}") from problem
+        raise DeviceError("no CUDA device here: NVIDIA's driver is not installed, or not found; "
+                          "install it (nvidia-smi shows whether it works), "
+                          f"or {ELSEWHERE}") from problem
     if code:
         raise DeviceError(f"no CUDA device here: {REMEDIES.get(code, f'the driver does not start, code {code}; {DOCTOR}')}")
     return api
@@ -97,8 +98,8 @@ def current(otherwise: int = 0) -> int:
 
 def attribute(name: str, ordinal: int) -> int:
     """One figure of a device, by the end of the attribute's name in CUDA."""
-    return int(ask("cuDeviceGetAttribute", getattr(bindings().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}"),
-                   ask("cuDeviceGet", ordinal)))
+    figure = getattr(bindings().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+    return int(ask("cuDeviceGetAttribute", figure, ask("cuDeviceGet", ordinal)))
 
 
 @functools.cache
@@ -109,8 +110,9 @@ def architecture(ordinal: int) -> str:
     if found < OLDEST[0]:
         raise DeviceError(f"this GPU is an {name}, and kernels need sm_70 or later; {ELSEWHERE}")
     if found < OLDEST[1] and int(version("cuda-bindings").partition(".")[0] or 0) >= 13:
-        raise DeviceError(f"this GPU is an {name}, which CUDA 13 no longer compiles for: pip install 'minisitch[cuda12]' "
-                          f"in an environment without CUDA 13's packages; or {ELSEWHERE}")
+        raise DeviceError(f"this GPU is an {name}, which CUDA 13 no longer compiles for: "
+                          "pip install 'minisitch[cuda12]' in an environment without CUDA 13's "
+                          f"packages; or {ELSEWHERE}")
     return name
 
 
@@ -123,10 +125,13 @@ def this_gpu(ordinal: int = 0) -> Device:
     if known:
         return known
     sms, hertz = attribute("MULTIPROCESSOR_COUNT", ordinal), 1e3 * attribute("CLOCK_RATE", ordinal)
-    bandwidth = 2e3 * attribute("MEMORY_CLOCK_RATE", ordinal) * attribute("GLOBAL_MEMORY_BUS_WIDTH", ordinal) / 8
+    bandwidth = 2e3 * attribute("MEMORY_CLOCK_RATE", ordinal) / 8
+    bandwidth *= attribute("GLOBAL_MEMORY_BUS_WIDTH", ordinal)
+    threads, blocks, registers, shared = (
+        attribute(f"MAX_{what}_PER_MULTIPROCESSOR", ordinal)
+        for what in ("THREADS", "BLOCKS", "REGISTERS", "SHARED_MEMORY"))
     like = DEVICES["h100"]
-    return Device(name, "gpu", sms, attribute("MAX_THREADS_PER_MULTIPROCESSOR", ordinal),
-                  attribute("MAX_BLOCKS_PER_MULTIPROCESSOR", ordinal), attribute("MAX_REGISTERS_PER_MULTIPROCESSOR", ordinal),
-                  attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR", ordinal), like.shared_per_block, bandwidth or like.bandwidth,
-                  sms * hertz * 2 * 128 or like.flops, like.launch_us, like.grid_barrier_us, like.block_barrier_us,
+    return Device(name, "gpu", sms, threads, blocks, registers, shared, like.shared_per_block,
+                  bandwidth or like.bandwidth, sms * hertz * 2 * 128 or like.flops,
+                  like.launch_us, like.grid_barrier_us, like.block_barrier_us,
                   source="the driver's figures; launch and barrier costs as assumed for an H100, not measured")

@@ -44,8 +44,9 @@ class DeviceKernel:
     def of(cls, source: KernelSource) -> DeviceKernel:
         """The single launch of a kernel's CUDA text."""
         kernel, buffers = source.kernel, source.kernel.parameters
-        return cls(source.launches[0].name, source.text, kernel.grid, kernel.block, tuple(b.dtype for b in buffers),
-                   tuple(b.size for b in buffers), kernel.registers, bool(kernel.grid_barriers), source.exact)
+        return cls(source.launches[0].name, source.text, kernel.grid, kernel.block,
+                   tuple(b.dtype for b in buffers), tuple(b.size for b in buffers),
+                   kernel.registers, bool(kernel.grid_barriers), source.exact)
 
     @classmethod
     def of_pipeline(cls, source: PipelineSource) -> DeviceKernel:
@@ -69,8 +70,9 @@ def _loaded(kernel: DeviceKernel, device: int) -> Any:
         wave = attribute("MULTIPROCESSOR_COUNT", device)
         wave *= ask("cuOccupancyMaxActiveBlocksPerMultiprocessor", function, kernel.block, 0)
         if kernel.grid > wave:
-            raise DeviceError(f"{kernel.name} has a grid barrier, so its {kernel.grid} blocks must run at once; this GPU holds "
-                              f"{wave}: name the GPU, as device='a100', so that the kernel is scheduled for it")
+            raise DeviceError(f"{kernel.name} has a grid barrier, so its {kernel.grid} blocks must "
+                              f"run at once; this GPU holds {wave}: name the GPU, as "
+                              "device='a100', so that the kernel is scheduled for it")
     return function
 
 

@@ -302,9 +302,11 @@ class CudaExecutable(Executable):
         for source, _ in self.stages.program.mutated:
             there = seen[source]
             if there is None or there.owner is not leaves[source]:
-                raise MinisitchError("an argument that is written to must be a device array in C order if another argument is one: "
-                                     "pass a contiguous array of the device, or all arguments from the host")
+                raise MinisitchError("an argument that is written to must be a device array in C "
+                                     "order if another argument is one: pass a contiguous array of "
+                                     "the device, or all arguments from the host")
             begin, end = ranges[source]
             if any(i != source and begin < last and first < end for i, (first, last) in enumerate(ranges)):
-                raise MinisitchError("an argument that is written to shares memory with another, which a compiled program "
-                                     "cannot follow; pass a copy of one of them")
+                raise MinisitchError("an argument that is written to shares memory with another, "
+                                     "which a compiled program cannot follow; pass a copy of one "
+                                     "of them")

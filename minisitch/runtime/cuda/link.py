@@ -36,8 +36,8 @@ class Cubin:
     entry: str
 
 
-def cubin(text: str, name: str, dtypes: Sequence[str], architecture: str, registers: int | None = None,
-          exact: bool = True) -> Cubin:
+def cubin(text: str, name: str, dtypes: Sequence[str], architecture: str,
+          registers: int | None = None, exact: bool = True) -> Cubin:
     """The machine code of a kernel that takes flat buffers of these dtypes.
 
     ``registers`` limits the registers of a thread, so that the wave of the schedule fits (AStitch
@@ -76,10 +76,11 @@ def link(ptx: str, architecture: str, registers: int | None = None) -> bytes:
         image = bytearray(linker.get_linked_cubin_size(handle))
         linker.get_linked_cubin(handle, image)
     except linker.nvJitLinkError as problem:
-        said = bytearray(linker.get_error_log_size(handle))
-        linker.get_error_log(handle, said)
-        raise DeviceError(f"nvJitLink refuses a kernel for {architecture}: {said.decode(errors='replace').strip(chr(0) + ' ')} "
-                          f"({problem}); python -m minisitch doctor says which versions clash") from problem
+        log = bytearray(linker.get_error_log_size(handle))
+        linker.get_error_log(handle, log)
+        said = log.decode(errors="replace").strip(chr(0) + " ")
+        raise DeviceError(f"nvJitLink refuses a kernel for {architecture}: {said} ({problem}); "
+                          "python -m minisitch doctor says which versions clash") from problem
     finally:
         linker.destroy(handle)
     return bytes(image)

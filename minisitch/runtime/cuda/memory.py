@@ -75,8 +75,8 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        return {"shape": self.shape, "typestr": self.dtype.str, "data": (self.block.address, False), "strides": None,
-                "stream": self.stream or 1, "version": 3}
+        return {"shape": self.shape, "typestr": self.dtype.str, "data": (self.block.address, False),
+                "strides": None, "stream": self.stream or 1, "version": 3}
 
     def numpy(self) -> np.ndarray:
         """The values on the host. Waits for the kernels that make them."""

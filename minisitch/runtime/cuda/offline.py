@@ -58,8 +58,8 @@ class Assembled:
     def __str__(self) -> str:
         spills = f"{self.spill_bytes} B spilled" if self.spill_bytes else "no spills"
         accesses = ", ".join(f"{count} {what} of {bits} bits" for what, bits, count in self.widths)
-        return f"{self.architecture}: {self.registers} registers, {spills}, {self.shared_bytes} B shared, " \
-               f"{self.block_barriers} block and {self.grid_barriers} grid barriers; {accesses}"
+        return (f"{self.architecture}: {self.registers} registers, {spills}, {self.shared_bytes} B shared, "
+                f"{self.block_barriers} block and {self.grid_barriers} grid barriers; {accesses}")
 
 
 # ---------------------------------------------------------------- the tools
@@ -119,16 +119,16 @@ def read_back(name: str, ptx: str, registers: int, architecture: str) -> Assembl
     with tempfile.TemporaryDirectory() as folder:
         text, machine = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         text.write_text(ptx, encoding="utf-8")
-        said = _run("ptxas", "--verbose", "--compile-only", f"--maxrregcount={registers}", f"--gpu-name={architecture}",
-                    f"--output-file={machine}", str(text))[1]
+        said = _run("ptxas", "--verbose", "--compile-only", f"--maxrregcount={registers}",
+                    f"--gpu-name={architecture}", f"--output-file={machine}", str(text))[1]
         sass = _tidy(_run("nvdisasm", "--print-code", str(machine))[0], name)
     spilled = re.findall(r"(\d+) bytes spill stores", said)
     used = re.findall(r"Used (\d+) registers", said)
     return Assembled(
         name, architecture, max(map(int, used)), sum(map(int, spilled)), _shared_bytes(ptx),
         len(re.findall(r"\b(?:bar|barrier)\.sync", ptx)), len(re.findall(r"\bbar\.warp\.sync", ptx)),
-        len(re.findall(r"\bcudaCGSynchronize,", ptx)), len(DOUBLE.findall(sass)), len(re.findall(r"\bld\.global\.nc", ptx)),
-        _widths(sass), ptx, sass)
+        len(re.findall(r"\bcudaCGSynchronize,", ptx)), len(DOUBLE.findall(sass)),
+        len(re.findall(r"\bld\.global\.nc", ptx)), _widths(sass), ptx, sass)
 
 
 def _shared_bytes(ptx: str) -> int:
