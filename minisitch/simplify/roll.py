@@ -25,13 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Graph, Node, TensorType
+from ..graph import Graph, Node, Shape, TensorType
 from ..ops import kind_of
 from ..trace.builder import infer_type
 
 LEAST = 3  # parts; two are not worth it
 DEEPEST = 200  # operations between the concatenation and its parts
-Shape = tuple[int, ...]
 FREE = ("constant", "iota", "slice", "reshape", "broadcast", "transpose")  # may be made twice
 
 
