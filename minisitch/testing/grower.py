@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..graph import Graph, TensorType
+from ..graph import Graph, Shape, TensorType
 from ..ops import OPS, kind_of
 from ..trace.builder import Builder
 from .choices import Choices
@@ -71,6 +71,7 @@ _STEPS = {"map": 7, "pair": 7, "against_reduction": 4, "reduce": 3, "select": 3,
           "reshape": 2, "transpose": 2, "slice": 2, "concatenate": 1, "update": 1, "updates": 3,
           "gather": 1, "source": 1}
 _LIBRARY_STEPS = {"matmul": 1, "scan": 1, "sort": 1, "scatter": 1, "ufunc": 1}
+WAYS = ("whole", "part", "stride", "back", "head", "one")  # of a window along an axis
 
 
 # ---------------------------------------------------------------- random graphs
@@ -95,7 +96,7 @@ class Grower:
     def is_exact(self, value: int) -> bool:
         return self.facts[value].grid is not None
 
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         sides: list[int] = []
         for _ in range(self.pick((2, 1, 2, 3, 2, 3, 1, 4, 2, 3, 2, 0))):
             room = self.max_elements // int(np.prod(sides, dtype=int))
@@ -136,7 +137,7 @@ class Grower:
         low, high = min(f.low for f in facts), max(f.high for f in facts)
         return self.put(op, args, low, high, grid, **attrs)
 
-    def input(self, shape: tuple[int, ...], dtype: str) -> int:
+    def input(self, shape: Shape, dtype: str) -> int:
         fact = input_fact(dtype)
         name, type = "abcdefgh"[len(self.facts):][:1], TensorType(shape, dtype)
         name = name or f"i{len(self.facts)}"
@@ -152,7 +153,7 @@ class Grower:
     def like(self, x: int, value: float) -> int:
         return self.constant(self.type(x), value)
 
-    def stretch(self, value: int, shape: tuple[int, ...]) -> int:
+    def stretch(self, value: int, shape: Shape) -> int:
         """Broadcast as NumPy does: pad axes on the left, then repeat sides of 1."""
         old = self.type(value).shape
         padded = (1,) * (len(shape) - len(old)) + old
@@ -244,7 +245,7 @@ class Grower:
         """A division, a power or the like, with operands for which it is defined."""
         type, fact = self.type(x), self.facts[x]
         name = self.pick(("div", "div", "power", "arctan2", "hypot", "mod", "floor_divide", "fmod",
-                                  "fmax", "fmin", "copysign"))
+                          "fmax", "fmin", "copysign"))
         if name in ("fmax", "fmin"):
             return self.binary(name, x, y)
         if name == "power":
@@ -261,8 +262,7 @@ class Grower:
         if name == "hypot":
             x, y = self.clamp(x, -1e3, 1e3), self.clamp(y, -1e3, 1e3)
             return self.put("hypot", (x, y), 0, self.facts[x].reach + self.facts[y].reach + 0.1, None)
-        below = self.unary("abs", self.clamp(y, -1e3, 1e3))
-        y = self.binary("add", below, self.constant(type, 1))
+        y = self.binary("add", self.unary("abs", self.clamp(y, -1e3, 1e3)), self.constant(type, 1))
         if name == "copysign":
             y = self.unary("neg", y) if self.chance(50) else y
             return self.put("copysign", (x, y), -fact.reach, fact.reach, fact.grid)
@@ -312,7 +312,7 @@ class Grower:
     def step_pair(self, x: int) -> None:
         self.combine(*self.partner(x))
 
-    def fold(self, x: int, axes: tuple[int, ...], keepdims: bool) -> int:
+    def fold(self, x: int, axes: Shape, keepdims: bool) -> int:
         """A reduction over these axes that stays in range."""
         type, fact = self.type(x), self.facts[x]
         attrs: dict[str, Any] = {"axes": axes, "keepdims": keepdims}
@@ -328,13 +328,12 @@ class Grower:
         if count * fact.reach > _room(type.dtype) and not type.dtype.startswith("u"):
             if kind_of(type.dtype) == "int":
                 return self.move("max", (x,), **attrs)
-            bits = int(np.ceil(np.log2(count)))
-            x = self.binary("mul", x, self.constant(type, 2.0**-bits))
+            x = self.binary("mul", x, self.constant(type, 2.0**-int(np.ceil(np.log2(count)))))
         fact = self.facts[x]
         low, high = min(count * fact.low, 0), max(count * fact.high, 0)
         return self.put("sum", (x,), low, high, fact.grid, **attrs)
 
-    def axes(self, rank: int) -> tuple[int, ...]:
+    def axes(self, rank: int) -> Shape:
         """Some axes, the last one most often."""
         if rank == 0 or self.chance(3):
             return ()
@@ -349,7 +348,7 @@ class Grower:
         folded = self.fold(x, self.axes(self.type(x).rank), True)
         self.combine(x, self.stretch(folded, self.type(x).shape))
 
-    def condition(self, shape: tuple[int, ...]) -> int:
+    def condition(self, shape: Shape) -> int:
         """A bool value of this shape: a comparison of exact values, or a triangle of indices."""
         x = self.some("int", "float", exact=True)
         if x is not None and self.type(x).shape == shape:
@@ -361,14 +360,13 @@ class Grower:
         columns = self.iota(shape, len(shape) - 1)
         return self.binary("ge", rows, columns if self.chance(60) else self.like(rows, 2))
 
-    def iota(self, shape: tuple[int, ...], axis: int, dtype: str = "int64") -> int:
+    def iota(self, shape: Shape, axis: int, dtype: str = "int64") -> int:
         type = TensorType(shape, dtype)
         return self.put("iota", (), 0, max(shape[axis] - 1, 0), 0, type=type, axis=axis)
 
     def step_select(self, x: int) -> None:
         x, y = self.partner(x)
-        condition = self.condition(self.type(x).shape)
-        self.move("select", (condition, x, y), moved=(x, y))
+        self.move("select", (self.condition(self.type(x).shape), x, y), moved=(x, y))
 
     def step_cast(self, x: int) -> None:
         source, target = self.type(x).dtype, self.pick(self.dtypes)
@@ -413,9 +411,7 @@ class Grower:
         perm = tuple(left.pop(self.integer(0, len(left) - 1)) for _ in range(len(left)))
         self.move("transpose", (x,), perm=perm[::-1])
 
-    def window(self, shape: tuple[int, ...],
-               ways: Sequence[str] = ("whole", "part", "stride", "back", "head", "one"),
-               ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    def window(self, shape: Shape, ways: Sequence[str] = WAYS) -> tuple[Shape, Shape, Shape]:
         """Start, size and step of a slice that stays inside.
 
         For each axis: all of it, a part, a stride, backwards, the first elements, or one element.
@@ -431,8 +427,7 @@ class Grower:
                 first, size = self.integer(0, n - 1), 1
             elif way == "part":
                 first, step = self.integer(0, n - 1), 1
-                least = 0 if self.allow_empty and self.chance(4) else 1
-                size = self.integer(least, n - first)
+                size = self.integer(0 if self.allow_empty and self.chance(4) else 1, n - first)
             elif way == "stride":
                 first, step = self.integer(0, min(n - 1, 2)), self.integer(2, 3)
                 size = -(-(n - first) // step)
@@ -453,8 +448,7 @@ class Grower:
                 ways = "head", "one", "head", "part", "stride"
                 x = self.updated(x, *self.window(self.type(x).shape, ways))
 
-    def updated(self, x: int, start: tuple[int, ...], size: tuple[int, ...],
-                step: tuple[int, ...]) -> int:
+    def updated(self, x: int, start: Shape, size: Shape, step: Shape) -> int:
         """``x[window] += y``, or another operation."""
         ascending = (a + (n - 1) * min(s, 0) for a, n, s in zip(start, size, step, strict=True))
         value = self.move("slice", (x,), start=tuple(ascending), size=size, step=tuple(map(abs, step)))
@@ -471,17 +465,15 @@ class Grower:
         if not mine.rank:
             return
         axis = self.integer(0, mine.rank - 1)
-        def across(shape: tuple[int, ...]) -> tuple[int, ...]:
-            return shape[:axis] + shape[axis + 1:]
+        def across(type: TensorType) -> tuple[str, int, Shape]:
+            return type.dtype, type.rank, type.shape[:axis] + type.shape[axis + 1:]
 
-        types = [self.type(i) for i in range(len(self.facts))]
-        fits = [i for i, type in enumerate(types) if type.dtype == mine.dtype
-                and type.rank == mine.rank and across(type.shape) == across(mine.shape)]
+        fits = [i for i in range(len(self.facts)) if across(self.type(i)) == across(mine)]
         parts = [x] + [self.pick(fits) for _ in range(self.integer(1, 2))]
         if sum(self.type(p).size for p in parts) <= self.max_elements:
             self.move("concatenate", parts, axis=axis)
 
-    def indices(self, x: int) -> tuple[tuple[int, ...], list[int]] | None:
+    def indices(self, x: int) -> tuple[Shape, list[int]] | None:
         """One or two axes of ``x``, and integer coordinates along them, wrapped with ``mod``."""
         shape = self.type(x).shape
         axes = [a for a in range(len(shape)) if 0 < shape[a] <= 127]
@@ -506,8 +498,7 @@ class Grower:
         """Rows by integer index."""
         found = self.indices(x)
         if found is not None:
-            fact = self.facts[x]
-            self.put("gather", (x, *found[1]), fact.low, fact.high, fact.grid, axes=found[0])
+            self.move("gather", (x, *found[1]), moved=(x,), axes=found[0])
 
     # ------------------------------------------------ library steps
     def step_matmul(self, x: int) -> None:
@@ -552,13 +543,11 @@ class Grower:
 
         Equal indices write equal values.
         """
-        found = self.indices(x)
-        type = self.type(x)
+        found, type, fact = self.indices(x), self.type(x), self.facts[x]
         if found is None or type.dtype == "bool":
             return
-        fact = self.facts[x]
-        indices, axes = found[1], found[0]
-        rows = self.put("gather", (x, *indices), fact.low, fact.high, fact.grid, axes=axes)
+        axes, indices = found
+        rows = self.move("gather", (x, *indices), moved=(x,), axes=axes)
         count = 1 + self.type(indices[0]).size
         if self.chance(50) and count * fact.reach <= _room(type.dtype) and not type.dtype.startswith("u"):
             low, high = count * min(fact.low, 0), count * max(fact.high, 0)
@@ -587,7 +576,7 @@ class Grower:
             dtype = self.pick(self.dtypes) if self.chance(30) else self.type(0).dtype
             self.input(self.shape() if other is None else other, dtype)
 
-    def outputs(self) -> tuple[int, ...]:
+    def outputs(self) -> Shape:
         """Up to three values that nothing reads, and now and then an input, or one value twice."""
         read = {a for node in self.builder.nodes for a in node.args}
         loose = [n.id for n in self.builder.nodes if n.id not in read and n.kind != "source"]
@@ -613,10 +602,10 @@ class Grower:
 
     def picked(self, table: int, rows: int) -> int:
         """``rows`` rows of a table, under an index that is an input."""
-        length, fact = self.type(table).shape[0], self.facts[table]
+        length = self.type(table).shape[0]
         at = self.input((rows,), "int64")
         at = self.put("mod", (at, self.like(at, length)), 0, length - 1, 0)
-        return self.put("gather", (table, at), fact.low, fact.high, fact.grid, axes=(0,))
+        return self.move("gather", (table, at), moved=(table,), axes=(0,))
 
     def computed(self) -> list[int]:
         """All values but constants."""
