@@ -85,7 +85,7 @@ def film(events: Sequence[FilmEvent], kernel: str, block: int = 0) -> Picture:
     if len(frames) > MOST_FRAMES:
         body.append(text(MARGIN, y + 12, f"and {count(len(frames) - MOST_FRAMES, 'frame')} more"))
         y += LINE_HEIGHT
-    return svg(WIDTH, y, body, f"film of block {block}, {len(frames)} frames")
+    return svg(WIDTH, y, body, f"film of block {block}, {count(len(frames), 'frame')}")
 
 
 def _legend() -> list[str]:
