@@ -114,7 +114,14 @@ def test_trips_are_counted():
     assert draw.moved(made) == 2 * 64 * 1000 * 4
 
 
-def test_a_film_has_a_frame_for_each_phase_and_the_cells_that_are_touched():
+def test_a_plan_is_drawn_with_the_words_that_it_prints():
+    """A matrix product is a library call, and no kernel."""
+    drawn = ms.lower(lambda x, w: np.tanh(x @ w), "f32[8,8]", "f32[8,8]", strategy="astitch", target="cuda", stop_after="fuse")
+    said = [text for text, _ in words(draw.graph(drawn))]
+    assert {"library 0", "kernel 1"} <= set(said) and "kernel 0" not in said
+
+
+def test_a_film_has_a_frame_between_two_barriers_and_the_cells_that_are_touched():
     """A sum of 64: the frame after the k-th barrier has half as many threads, and reads twice as many cells as it writes."""
     picture = film.film(recorded(TOTAL, 64, 1), TOTAL)
     assert [f"frame {n}" in picture for n in range(9)] == [True] * 8 + [False]

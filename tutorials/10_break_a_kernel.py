@@ -127,8 +127,8 @@ for number in barriers:
         show(bug)
 
 # %% [markdown]
-# There are two barriers a row, and neither can go. One comes after each **exchange**: the warps leave their
-# partial results in shared memory, wait, and read all of them.
+# There are two barriers a row, and neither can go. Each belongs to an **exchange**: the warps leave their
+# partial results in shared memory, wait at the barrier, and read all of them.
 #
 # Here are both warps of a block in time, which goes down. The second warp is late. What stands at one height
 # may happen at the same time. The two places of the exchanges, and the row of exponentials, have colours.

@@ -109,8 +109,8 @@ def graph(drawn: Graph | FusionPlan) -> Picture:
     """The operations of a program as boxes.
 
     Of a graph every node is drawn, and the ways out of a value that is used several times are
-    coloured. Of a plan, views and constants are left out, each kernel has a colour, and the red
-    ways go through memory.
+    coloured. Of a plan, views and constants are left out, each kernel and library call has a
+    colour, and the red ways go through memory.
     """
     return _kernels_in_colours(drawn) if isinstance(drawn, FusionPlan) else _uses_in_colours(drawn)
 
@@ -133,8 +133,9 @@ def _kernels_in_colours(plan: FusionPlan) -> Picture:
         if node.op == "input":
             boxes.append(Box((_name(node), str(node.type)), "", str(node), dashed=True))
             continue
-        lines = (_name(node), f"kernel {kernel[node.id]}", *["result"] * (node.id in results))
-        boxes.append(Box(lines, PALETTE[kernel[node.id] % len(PALETTE)], str(node)))
+        number = kernel[node.id]
+        lines = (_name(node), f"{plan.patterns[number].kind} {number}", *["result"] * (node.id in results))
+        boxes.append(Box(lines, PALETTE[number % len(PALETTE)], str(node)))
         for source in dict.fromkeys(behind_views(graph, a) for a in node.args):
             if source in place:
                 inside = graph[source].op != "input" and kernel[source] == kernel[node.id]
