@@ -89,7 +89,7 @@ def map_rows(rows: int, cols: int, device: Device, *, adaptive: bool = True, who
     batches = max(1, -(-rows // together))
     steps = -(-batches // wave)
     blocks = -(-batches // steps)
-    why = f"{count(blocks, 'range')} of {count(steps, 'row')}, each a core's in turn"
+    why = f"{count(blocks, 'range')} of {count(steps, 'row')}; a core takes one range at a time"
     if device.kind == "gpu":
         why = f"{count(per_row, 'thread')} a row, {count(together, 'row')} a block, {steps} in turn: {blocks} of {wave} resident"
     return ThreadMap(rows, cols, blocks, together * per_row, together, per_row, steps, 1, cols, "task-packing", why)
