@@ -42,7 +42,7 @@ def _cut(phase: Phase) -> Phase:
         return phase
     pieces = tuple(replace(loop, first=first, last=last, body=within(loop.body, loop, first, last))
                    for first, last in pairwise([0, *cuts, loop.last]))
-    return replace(phase, nest=rewritten(phase.nest, lambda stmt: pieces if stmt == loop else (stmt,)))
+    return replace(phase, nest=rewritten(phase.nest, lambda s: pieces if s == loop else (s,)))
 
 
 def _span(condition: Within, loop: Loop) -> tuple[int, int] | None:

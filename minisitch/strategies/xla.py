@@ -60,7 +60,8 @@ def xla(graph: Graph, device: Device) -> FusionPlan:
             kernels[node.id] = frozenset((node.id,)) if rule else landing
     for value, why in many_positions(graph, cuts).items():
         source = behind_views(graph, value)
-        if cut := next((v for v in (source, value) if is_fusible(graph[v])), None):  # a library's result is in memory already
+        # A library's result is in memory already.
+        if cut := next((v for v in (source, value) if is_fusible(graph[v])), None):
             cuts.setdefault(cut, ("many-positions", why))
     for crowded in _too_many_arguments(graph, cuts.keys()):
         why = f"the kernel that reads %{crowded} would have more than {MOST_ARGUMENTS} arguments"

@@ -51,7 +51,8 @@ def decide(graph: Graph, device: Device, width: int = WIDTH, best: int = BEST) -
             break
     _, chosen = min(made, key=lambda one: one[0])
     said = ", ".join(f"{us:.4g} us in {count(len(plan.kernels), 'kernel')}" for us, plan in made)
-    patterns, decisions = [], [Decision(graph.outputs, "fuse", "cheapest-of-beam", said), *chosen.decisions]
+    cheapest = Decision(graph.outputs, "fuse", "cheapest-of-beam", said)
+    patterns, decisions = [], [cheapest, *chosen.decisions]
     for pattern in chosen.patterns:
         if pattern.kind == "kernel" and pattern.composition == LOCAL:
             choice = maker.generator.choose(pattern)
@@ -122,9 +123,10 @@ class _Maker:
     def _fused(self, masks: Iterable[int]) -> Iterator[Decision]:
         for mask in masks:
             if mask & (mask - 1):
-                values = tuple(sorted(value for v in bits(mask) for value in self.vertices[v].outputs))
-                yield Decision(values, "fuse", "pattern", f"{count(mask.bit_count(), 'kernel')} of xla in one: "
-                               f"{self.evaluator.gain(mask)}")
+                values = sorted(value for v in bits(mask) for value in self.vertices[v].outputs)
+                kernels = count(mask.bit_count(), "kernel")
+                yield Decision(tuple(values), "fuse", "pattern",
+                               f"{kernels} of xla in one: {self.evaluator.gain(mask)}")
 
     def _apart(self, masks: Sequence[int], owner: dict[int, int]) -> Iterator[Decision]:
         """For each value still in memory, why its producer and a reader are two kernels."""
@@ -151,5 +153,7 @@ class _Maker:
             return "cyclic", "what lies between them would wait for the kernel that waits for it"
         gain = self.evaluator.gain(both)
         less = gain.us - self.evaluator.score(mine) - self.evaluator.score(others)
-        return ("less-gain", f"fusing both would lose {-less:.4g} us: {gain}") if less <= 0 else \
-            ("beam", f"fusing both would gain {less:.4g} us, but other patterns of the plan, or what can be generated, forbid it")
+        if less <= 0:
+            return "less-gain", f"fusing both would lose {-less:.4g} us: {gain}"
+        return "beam", (f"fusing both would gain {less:.4g} us, but other patterns of the plan, "
+                        "or what can be generated, forbid it")

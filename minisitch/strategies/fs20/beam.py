@@ -65,8 +65,8 @@ def search(dag: Dag, candidates: Sequence[Sequence[Candidate]], width: int = WID
         useful = [p for p in candidates[vertex] if p.score > 0 and p.mask.bit_count() > 1]
         if useful:
             plans = [plan.at(vertex) for plan in plans]
-            longer = [more for plan in plans for p in useful if (more := plan.extended(p)) is not None]
-            plans = sorted([*longer, *plans], key=lambda plan: (-plan.score, -plan.taken.bit_count()))[:width]
+            longer = [more for plan in plans for p in useful if (more := plan.extended(p))]
+            plans = sorted([*longer, *plans], key=lambda p: (-p.score, -p.taken.bit_count()))[:width]
     return [plan.patterns for plan in plans]
 
 

@@ -89,7 +89,7 @@ class Evaluator:
         self.vertices = [self._vertex(p) for p in plan.patterns]
         self._most = self._resident(0)
         self._scores: dict[int, float] = {}
-        self._alone = [self._latency(vertex, vertex.warps, self._most, 0) for vertex in self.vertices]
+        self._alone = [self._latency(v, v.warps, self._most, 0) for v in self.vertices]
 
     # ------------------------------------------------------------ the vertices
     def _vertex(self, pattern: Pattern) -> Vertex:
@@ -168,7 +168,8 @@ class Evaluator:
             return False
         if not mask & (mask - 1):
             return True
-        return not any([e.refused & mask for v in bits(mask) for e in self.edges[v]]) and self.arguments(mask) <= MOST_ARGUMENTS
+        refused = any([e.refused & mask for v in bits(mask) for e in self.edges[v]])
+        return not refused and self.arguments(mask) <= MOST_ARGUMENTS
 
     def arguments(self, mask: int) -> int:
         """The number of values in memory that one kernel of the set reads or writes."""

@@ -45,11 +45,13 @@ class Cycles:
 
 
 CYCLES = {
-    "gpu": Cycles(32, 1.5e9, {"light": 4, "divide": 36, "heavy": 18, "shared": 19, "cached": 193, "memory": 400, "shuffle": 23,
-                              "barrier": 30}, 128,
-                  "Volta micro-benchmarks (Jia and others 2018), quoted from memory: orders of magnitude, not measured here"),
-    "cpu": Cycles(8, 3e9, {"light": 1, "divide": 8, "heavy": 25, "shared": 2, "cached": 4, "memory": 4, "shuffle": 3, "barrier": 0},
-                  32, "assumed: eight lanes of AVX2, three instructions for a step of a polynomial"),
+    "gpu": Cycles(32, 1.5e9, {"light": 4, "divide": 36, "heavy": 18, "shared": 19, "cached": 193,
+                              "memory": 400, "shuffle": 23, "barrier": 30}, 128,
+                  "Volta micro-benchmarks (Jia and others 2018), quoted from memory: "
+                  "orders of magnitude, not measured here"),
+    "cpu": Cycles(8, 3e9, {"light": 1, "divide": 8, "heavy": 25, "shared": 2, "cached": 4,
+                           "memory": 4, "shuffle": 3, "barrier": 0}, 32,
+                  "assumed: eight lanes of AVX2, three instructions for a step of a polynomial"),
 }
 
 
@@ -113,10 +115,11 @@ def instructions(kernel: Kernel, segment: Segment) -> dict[str, float]:
     return found
 
 
-def _costs(segment: Segment, stmt: Scalar, sizes: Mapping[str, tuple[str, int]], seen: set[tuple[str, Index]],
-           across: str) -> dict[str, float]:
+def _costs(segment: Segment, stmt: Scalar, sizes: Mapping[str, tuple[str, int]],
+           seen: set[tuple[str, Index]], across: str) -> dict[str, float]:
     if isinstance(stmt, Compute):
-        return {"heavy" if stmt.heavy and stmt.op != "div" else "divide" if stmt.op == "div" else "light": 1}
+        kind = "heavy" if stmt.heavy else "light"
+        return {"divide" if stmt.op == "div" else kind: 1}
     if not isinstance(stmt, (Load, Store)):
         return {"light": 1}
     where = place_of(segment, stmt)

@@ -91,8 +91,8 @@ def pattern_reduction(dag: Dag, score: Callable[[int], float], allowed: Callable
 class Explorer:
     """Finds candidates. ``score`` and ``allowed`` are functions of sets of vertices."""
 
-    def __init__(self, dag: Dag, score: Callable[[int], float], allowed: Callable[[int], bool] = lambda mask: True,
-                 best: int = BEST) -> None:
+    def __init__(self, dag: Dag, score: Callable[[int], float],
+                 allowed: Callable[[int], bool] = lambda mask: True, best: int = BEST) -> None:
         self.dag, self.score, self.allowed, self.best = dag, score, allowed, best
         self.found: list[list[Candidate]] = []
         self.evaluated = 0  # number of sets that were scored
@@ -138,7 +138,7 @@ class Explorer:
             return self._merge(self._combine(first, consumers[:half], seen), self._combine(first, consumers[half:], seen), seen)
         pool = [first]
         for c in consumers:
-            pool += [union for p in pool for q in self.found[c] if (union := self._union(p, q)) is not None]
+            pool += [union for p in pool for q in self.found[c] if (union := self._union(p, q))]
         return self._best(pool, seen)
 
     def _merge(self, left: Sequence[Candidate], right: Sequence[Candidate], seen: list[Candidate]) -> list[Candidate]:

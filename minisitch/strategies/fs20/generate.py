@@ -71,8 +71,9 @@ def groups(graph: Graph, kept: tuple[int, ...] = ()) -> dict[int, tuple[int, ...
 def expensive(graph: Graph) -> tuple[int, ...]:
     """Heavy element-wise values that would be computed in several groups, or for each broadcast."""
     inside = groups(graph)
-    return tuple(n.id for n in graph.nodes if n.kind == "map" and n.id not in graph.outputs and is_heavy(graph, n)
-                 and (stretches(graph, n) or sum(n.id in members for members in inside.values()) > 1))
+    heavy = (n for n in graph.nodes if n.kind == "map" and is_heavy(graph, n))
+    return tuple(n.id for n in heavy if n.id not in graph.outputs and (
+        stretches(graph, n) or sum(n.id in members for members in inside.values()) > 1))
 
 
 def templates(graph: Graph, device: Device) -> Iterator[Stitching]:
