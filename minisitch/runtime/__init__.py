@@ -134,6 +134,8 @@ def lower(fn: Callable[..., Any], /, *args: Any, strategy: str | None = None, ta
           **kwargs: Any) -> Any:
     """The result of one stage for ``fn(*args)``. Arrays may be types such as ``"f32[128,768]"``.
 
+    ``strategy``, ``target``, ``device`` and ``exact`` are those of ``jit``.
+
     ``stop_after``: ``trace`` gives a Program, ``simplify`` the Graph that strategies get, and
     ``fuse`` a FusionPlan. ``stitch``, ``schedule`` and ``emit`` give a tuple with a StitchPlan, a
     Kernel or a KernelSource for each kernel. Everything prints. The tuple of sources also shows
@@ -406,9 +408,9 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
     thread), ``python`` (CPU text, not compiled) or ``reference`` (NumPy, node by node).
 
     ``exact``: element-wise values equal NumPy's to the last bit, under every strategy and target.
-    Free are only the order of sums, matrix products, and the last digits of functions such as
-    ``exp`` and ``tanh``. ``exact=False`` allows one rounding for a product and a sum, and keeps
-    float16 values as float32 between operations.
+    Only these may differ: sums, whose order is free, matrix products, and the last digits of
+    functions such as ``exp`` and ``tanh``. ``exact=False`` allows one rounding for a product and a
+    sum, and keeps float16 values as float32 between operations.
 
     ``passes``: the passes that make kernels fast. ``"default"`` means those of the target. A tuple
     names passes (keys of ``minisitch.PASSES``), as in ``("vectorize",)``. ``()`` leaves kernels
