@@ -404,6 +404,9 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
     or function compiles again. Raises TraceError if the function writes outside values, draws
     random numbers from an outside generator, or reads a clock.
 
+    ``strategy``: how operations are fused, one of ``minisitch.STRATEGIES``. ``device``: the machine
+    that is planned for, such as ``"v100"``. Without it that is the target's own.
+
     ``target``: ``auto``, ``cpu`` or ``cuda``. To look inside: ``step`` (CUDA text, thread by
     thread), ``python`` (CPU text, not compiled) or ``reference`` (NumPy, node by node).
 
