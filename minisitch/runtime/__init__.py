@@ -405,8 +405,8 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
     random numbers from an outside generator, or reads a clock.
 
     ``strategy``: how operations are fused, one of ``minisitch.STRATEGIES``. ``device``: the machine
-    that is planned for, such as ``"v100"``. Without it: this machine, or an H100 for ``cuda`` and
-    ``step`` where there is no GPU.
+    that is planned for, such as ``"v100"``. Without it: this machine, or an H100 for ``step``,
+    and for ``cuda`` where there is no GPU.
 
     ``target``: ``auto``, ``cpu`` or ``cuda``. To look inside: ``step`` (CUDA text, thread by
     thread), ``python`` (CPU text, not compiled) or ``reference`` (NumPy, node by node).
