@@ -30,10 +30,12 @@ def apply(node: Node, operands: Sequence[Array], *, float64: bool = False) -> Ar
     if node.op == "iota":
         return iota_value(node)
     attrs = node.attributes
-    if node.kind in ("reduce", "library"):
+    if node.kind in ("reduce", "library") or node.op == "power":
         operands = [np.asarray(x, order="C") for x in operands]
     if float64 and node.op == "cast" and kind_of(attrs["dtype"]) == "float":
         attrs["dtype"] = "float64"
+    if node.op == "power":  # a root, if it is 0.5 of a single array without axes
+        return np.power(*(np.reshape(x, -1) for x in operands)).reshape(np.shape(operands[0]))
     return np.asarray(OPS[node.op].numpy(*operands, **attrs))
 
 

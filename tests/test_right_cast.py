@@ -121,6 +121,38 @@ def test_powers():
     check(lambda x: (x ** 2, x ** 3, 2 ** x), np.array([True, False]))
 
 
+HALVES = {  # NumPy takes the root for one exponent that all elements share, and the power elsewhere
+    "**": lambda x, p: x ** 0.5, "np.power": lambda x, p: np.power(x, 0.5), "a scalar": lambda x, p: x[1] ** 0.5,
+    "np.power of a scalar": lambda x, p: np.power(x[1], 0.5), "two scalars": lambda x, p: x[0] ** p[0], "float_power": lambda x, p: np.float_power(x, 0.5),
+    "an exponent each": lambda x, p: x ** p, "an exponent for all": lambda x, p: np.power(x, p[0]), "an array of one": lambda x, p: x ** p[:1],
+    "two arrays of one": lambda x, p: x[:1] ** p[:1], "an exponent a row": lambda x, p: x.reshape(3, 2) ** p[:3, None],
+    "a scalar to exponents": lambda x, p: x[0] ** p, "NumPy's number": lambda x, p: (x ** x.dtype.type(0.5), x[0] ** x.dtype.type(0.5)),
+    "no axes": lambda x, p: x[0, ...] ** 0.5, "rows": lambda x, p: x.reshape(3, 2) ** p[None, :1]}
+
+
+@pytest.mark.parametrize("case", HALVES)
+def test_powers_of_a_half(case):
+    """-inf has the power inf and no root, and -0.0 has the power 0.0 and the root -0.0."""
+    def with_signs(x, p):
+        found = HALVES[case](x, p)
+        return found, [1 / each for each in (found if isinstance(found, tuple) else (found,))]
+    for dtype in (np.float16, np.float32, np.float64):
+        x = np.array([-INF, -0.0, 4.0, INF, NAN, 0.25], dtype)
+        check(with_signs, x, np.full(6, 0.5, dtype))
+        check(HALVES[case], x, np.full(6, 2, dtype), targets=("reference",))
+
+
+def test_a_power_of_a_half_in_place():
+    def program(x):
+        x = x.copy()
+        x **= 0.5
+        return x, 1 / x
+    for dtype in (np.float16, np.float32):
+        check(program, np.array([-INF, -0.0, 4.0], dtype), targets=("reference",))
+    check(lambda x: x ** 0.5, np.full(3, -INF), targets=("cpu",))
+    check(lambda x, p: (x ** p, x ** p[0], x[0] ** p[0]), np.full(3, -INF), np.full(3, 0.5), targets=("cpu",))
+
+
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integers_by_way_of_a_float(dtype):
     """A float that the last type does not hold does not wrap around as the integer does. (For uint32, NumPy itself has two answers.)"""

@@ -341,12 +341,6 @@ class TracedArray(NDArrayOperatorsMixin):
     def __rmul__(self, other: Any) -> Any:
         return self * other if isinstance(other, list | tuple | str | bytes) else np.multiply(other, self)
 
-    def __pow__(self, exponent: Any) -> Any:
-        # an array's operator; np.power makes bools integers
-        if type(exponent) is int and exponent == 2 and not self.is_scalar:
-            return np.square(self)
-        return super().__pow__(exponent)
-
     def reshape(self, *shape, order="C", copy=None):
         return np.reshape(self, shape[0] if len(shape) == 1 else shape, order=order, copy=copy)
 

@@ -16,11 +16,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ..errors import MinisitchError
 from ..ops import OPS, kind_of
 from .array import (
     TracedArray,
+    answers,
     as_numpy_raises,
     bools,
     cast,
@@ -107,7 +109,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "square": lambda x: record("mul", x, x),
     "reciprocal": lambda x: 1 / x if x.dtype.kind == "f" else _library(np.reciprocal, x),
     "exp2": lambda x: 2 ** x,
-    "float_power": lambda x, y: x ** y,
+    "float_power": lambda x, y: record("power", x, y),
     **dict.fromkeys(("deg2rad", "radians"), lambda x: _scaled(x, math.pi, 180)),
     **dict.fromkeys(("rad2deg", "degrees"), lambda x: _scaled(x, 180, math.pi)),
     "divmod": lambda x, y: (x // y, x % y),
@@ -122,20 +124,53 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
 
 
 # ---------------------------------------------------------------- power and mixed comparisons
-def _power(ufunc: np.ufunc, x: TracedArray, exponent: Any, settled: TracedArray) -> TracedArray:
-    """Small Python exponents become products or roots, as in NumPy's fast path for 2 and 0.5."""
+def _power(ufunc: np.ufunc, x: TracedArray, exponent: Any, settled: TracedArray, root: bool) -> TracedArray:
+    """Small Python exponents become products or roots, as in NumPy's fast path for 2 and 0.5.
+
+    ``root``: NumPy takes the root here. Elsewhere it takes the power: that of -inf is inf, that of -0.0 is 0.0.
+    """
     if x.dtype.kind in "iu":
         if exponent < 0:
             raise ValueError(NEGATIVE)
         return x * x if exponent == 2 else record("power", x, settled)
     if x.dtype == np.float16 and exponent in (3, 4):  # one power rounds once
-        return cast(_power(ufunc, cast(x, np.float32), exponent, settled), x.dtype)
+        return cast(_power(ufunc, cast(x, np.float32), exponent, settled, root), x.dtype)
     if x.dtype.kind == "f":
         fast = {0: lambda: np.ones_like(x), 1: x.copy, 2: lambda: x * x, 3: lambda: x * x * x,
-                4: lambda: np.square(x * x), 0.5: lambda: np.sqrt(x), -1: lambda: 1 / x}
+                4: lambda: np.square(x * x), -1: lambda: 1 / x, 0.5: lambda: np.sqrt(x) if root else choose(
+                    x == -math.inf, math.inf, np.sqrt(x) + 0.0, x.dtype, x.shape)}
         if exponent in fast:
             return fast[exponent]()
     return _primitive(ufunc, x, settled)
+
+
+def _takes_root(x: Any, exponent: Any, dtype: np.dtype) -> bool:
+    """Whether np.power takes the root if the exponent is 0.5: one exponent for all elements, and no float16."""
+    shape = np.shape(exponent)
+    return dtype in (np.float32, np.float64) and (not shape or (np.size(exponent) == 1 and np.shape(x) not in ((), shape)))
+
+
+@method
+@answers(operator.pow)
+def __pow__(x: TracedArray, exponent: Any) -> Any:
+    """``x ** exponent``. Unlike np.power, arrays square bools and take the root of float16, and scalars take no root."""
+    exponent = plain(exponent)
+    if x.is_scalar and (isinstance(exponent, int | float | np.generic) or getattr(exponent, "is_scalar", False)):
+        return fresh(elementwise(np.power, [x, operand(exponent)], root=False)[0].node)
+    if type(exponent) is int and exponent == 2:
+        return np.square(x)
+    return np.sqrt(x) if _is_half(x, exponent) else NDArrayOperatorsMixin.__pow__(x, exponent)
+
+
+@method
+@answers(operator.ipow)
+def __ipow__(x: TracedArray, exponent: Any) -> Any:
+    """``x **= exponent``."""
+    return deliver(np.sqrt(x), x) if _is_half(x, plain(exponent)) else NDArrayOperatorsMixin.__ipow__(x, exponent)
+
+
+def _is_half(x: TracedArray, exponent: Any) -> bool:
+    return not x.is_scalar and x.dtype.kind == "f" and type(exponent) is float and exponent == 0.5
 
 
 def _compare_signs(name: str, x: TracedArray, y: TracedArray) -> TracedArray:
@@ -223,8 +258,8 @@ def call(ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtyp
     return results if len(results) > 1 else results[0]
 
 
-def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tuple[TracedArray, ...]:
-    """Resolve, settle, apply. Always returns a tuple of results."""
+def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None, root: bool = True) -> tuple[TracedArray, ...]:
+    """Resolve, settle, apply. Always returns a tuple of results. ``root``: whether a power of 0.5 may be a root."""
     if ufunc.__name__ == "power":  # small exponents have rules of their own
         operands = [operands[0], plain(operands[1])]
     dtypes = resolve(ufunc, operands, dtype)
@@ -236,8 +271,11 @@ def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tupl
     settled = [settle(o, t, shape) for o, t in zip(operands, takes, strict=True)]
     if name == "power" and takes[1].kind == "i" and not is_weak(operands[1]) and operands[1].dtype.kind == "i":
         guard(operands[1] < 0, ValueError, NEGATIVE)
+    root = root and name == "power" and _takes_root(operands[0], operands[1], takes[0])
     if name == "power" and is_weak(operands[1]):
-        result: Any = _power(ufunc, settled[0], operands[1], settled[1])
+        result: Any = _power(ufunc, settled[0], operands[1], settled[1], root)
+    elif root:
+        result = choose(settled[1] == 0.5, np.sqrt(settled[0]), record("power", *settled), takes[0], shape)
     elif name in COMPARISONS and takes[0] != takes[1]:
         result = _compare_signs(name, *settled)
     elif name in RULES and takes[0].kind != "b":

@@ -789,5 +789,5 @@ def cos_f64(x):
 
 
 def pow_f64(x, y):
-    """Calls the C library. Does not vectorise."""
-    return np.power(x, y)
+    """Calls the C library, as np.power does of two scalars only where the text is compiled. Does not vectorise."""
+    return x ** y
