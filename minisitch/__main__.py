@@ -128,7 +128,7 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
 
     add = command("demo", lambda o: demo(o.file, o.report, o.target),
                   "a GPT block over a text file, under every strategy")
-    add("file", nargs="?", help="whose bytes to read (default: the README)")
+    add("file", nargs="?", help="whose bytes to read (default: the licence)")
     add("--report", metavar="PATH",
         help="where to write the page (default: minisitch-demo.html here)")
     add("--target", choices=("auto", "cpu", "cuda"), default="cpu")

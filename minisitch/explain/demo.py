@@ -106,9 +106,9 @@ def make_batch(text: bytes, batch: int = BATCH, length: int = SEQUENCE) -> tuple
 
 # ---------------------------------------------------------------- running the demo
 def default_text() -> tuple[str, bytes]:
-    """A name and some bytes: of the README, or of this file."""
-    readme = Path(__file__).resolve().parent.parent.parent / "README.md"
-    file = readme if readme.is_file() else Path(__file__)
+    """A name and some bytes: of the licence, which stays as it is, or of this file."""
+    licence = Path(__file__).resolve().parent.parent.parent / "LICENSE"
+    file = licence if licence.is_file() else Path(__file__)
     return file.name, file.read_bytes()
 
 
