@@ -33,7 +33,7 @@ def is_flat(phase: ir.Phase) -> bool:
 
 def takes_column_whole(phase: ir.Phase) -> bool:
     """Whether the indices of a flat phase use the whole column, and never a digit of it."""
-    digits = (d for s in parts(phase).body for index in ir.indices(s) for d in digits_of(index, "col"))
+    digits = (d for s in parts(phase).body for i in ir.indices(s) for d in digits_of(i, "col"))
     return all((d.stride, d.size) == (1, phase.cols) for d in digits)
 
 

@@ -66,7 +66,7 @@ def _block(phase: Phase, columns: Sequence[axes.Axis]) -> int:
     length = columns[0][2]
     if len(columns) > 1 or length <= LONG_SUM_OF_A_CORE or not axes.takes_column_whole(phase):
         return 0
-    return next((size for size in range(2 * BLOCK, BLOCK // 4, -VECTORS) if length % size == 0), BLOCK)
+    return next((n for n in range(2 * BLOCK, BLOCK // 4, -VECTORS) if length % n == 0), BLOCK)
 
 
 def _rounds(phase: Phase) -> bool:

@@ -281,7 +281,7 @@ class _Group:
             for stmt in self._accesses(k):
                 if self._plain(k, stmt):
                     rows.setdefault((stmt.buffer, stmt.index), []).append((k, stmt))
-        accesses = [(k, s) for k, phase in enumerate(self.segment.phases) for s, _ in ir.walk(phase.nest)
+        accesses = [(k, s) for k, p in enumerate(self.segment.phases) for s, _ in ir.walk(p.nest)
                     if isinstance(s, ir.Load | ir.Store)]
         found = []
         for (buffer, index), ((first, made), *later) in rows.items():

@@ -107,7 +107,7 @@ class _Windows:
             return stmt  # no column is in it
         key = stmt.buffer, base, stmt.guard
         if key not in self.windows:
-            taken = sum(buffer == stmt.buffer for buffer, *_ in self.names) if key not in self.names else 0
+            taken = sum(b == stmt.buffer for b, *_ in self.names) if key not in self.names else 0
             name = self.names.setdefault(key, f"{stmt.buffer}_row{taken or ''}")
             self.windows[key] = ir.Window(name, stmt.buffer, base, length, stmt.guard)
         elif self.windows[key].length < length:

@@ -628,5 +628,5 @@ class Grower:
             x = self.newest() if self.chance(70) else self.pick(self.computed())
             getattr(self, f"step_{self.pick(steps)}")(x)
         outputs = self.outputs()
-        others = [tables for tables in (False, True, False) if max_nodes >= ROOMY and self.chance(20)]
+        others = [t for t in (False, True, False) if max_nodes >= ROOMY and self.chance(20)]
         return self.builder.finish((*outputs, *map(self.beside, others)))

@@ -184,7 +184,7 @@ def _compile_c_functions(name: str, compile: Callable[[], Sequence[Any]]) -> lis
     with lock:
         kept = store.read(folder, f"{key}.bin") if folder else None
         if kept is None:
-            kept = json.dumps([object_code.image_of(each).pack().hex() for each in compile()]).encode()
+            kept = json.dumps([object_code.image_of(x).pack().hex() for x in compile()]).encode()
             if folder:
                 store.write(folder, f"{key}.bin", kept)
         return [Code(Image.unpack(bytes.fromhex(each))) for each in json.loads(kept)]
@@ -491,7 +491,7 @@ def _start(dtypes: tuple[str, ...]) -> Callable[..., None]:
 def _written_by_numba(path: Path) -> tuple[list[Path], bytes]:
     """The files of Numba's own cache for a text, and the digest of their contents."""
     files = sorted(path.parent.glob(f"__pycache__/{path.stem}.*")) if path.is_absolute() else []
-    digest = hashlib.sha256(b"".join(file.name.encode() + file.read_bytes() for file in files)).digest()
+    digest = hashlib.sha256(b"".join(f.name.encode() + f.read_bytes() for f in files)).digest()
     return files, digest
 
 

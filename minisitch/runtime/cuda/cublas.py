@@ -77,7 +77,7 @@ def batches(a: ArgumentView, b: ArgumentView, c: ArgumentView) -> list[tuple[int
         steps = [view.strides[-back] if len(view.shape) >= back and view.shape[-back] != 1 else 0 for view in (a, b, c)]
         if size == 1:
             continue
-        if axes and all(outer == step * size for outer, step in zip(axes[-1][1:], steps, strict=True)):
+        if axes and all(o == step * size for o, step in zip(axes[-1][1:], steps, strict=True)):
             axes[-1] = (axes[-1][0] * size, *steps)  # type: ignore[assignment]
         else:
             axes.append((size, *steps))  # type: ignore[arg-type]

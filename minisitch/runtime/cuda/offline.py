@@ -148,6 +148,6 @@ def _tidy(listing: str, name: str) -> str:
     mangled = set(re.findall(r"\b_ZN\w+", code))
     for symbol in sorted(mangled, key=len, reverse=True):
         code = code.replace(symbol, name if name in symbol else symbol[:24])
-    lines = [re.sub(r"^\s*/\*(\w+)\*/\s+", r"    \1  ", line).rstrip(" ;") for line in code.splitlines()
-             if re.match(r"\s*/\*\w+\*/", line) or re.match(r"[.\w$]+:$", line)]
+    lines = [re.sub(r"^\s*/\*(\w+)\*/\s+", r"    \1  ", l).rstrip(" ;") for l in code.splitlines()
+             if re.match(r"\s*/\*\w+\*/", l) or re.match(r"[.\w$]+:$", l)]
     return "\n".join(line for line in lines if not re.fullmatch(r" +\w+  NOP", line) and not line.startswith(".text.")) + "\n"

@@ -78,7 +78,7 @@ class Contraction:
         return self._neighbours(cluster, self.sources)
 
     def _neighbours(self, cluster: int, edges: Mapping[int, Collection[int]]) -> set[int]:
-        return {self.cluster[other] for op in self.members[cluster] for other in edges[op]} - {cluster}
+        return {self.cluster[o] for op in self.members[cluster] for o in edges[op]} - {cluster}
 
     def contract(self, clusters: Sequence[int]) -> None:
         """Make one cluster of several, named after the first. Raise operands that stand too low."""

@@ -126,7 +126,7 @@ class Explorer:
             if self.found[v]:
                 levels.setdefault(steps[v], []).append(v)
         seen: list[Candidate] = []
-        pools = [self._combine(Candidate(0, 0, 0, 0.0), level, seen) for _, level in sorted(levels.items())]
+        pools = [self._combine(Candidate(0, 0, 0, 0.0), l, seen) for _, l in sorted(levels.items())]
         while len(pools) > 1:
             pools = [self._merge(pools[k], pools[k + 1], seen) if k + 1 < len(pools) else pools[k] for k in range(0, len(pools), 2)]
         return sorted({p.mask: p for p in seen}.values(), key=lambda p: p.rank)

@@ -124,7 +124,7 @@ class Generator:
         values = expensive(body)[:MOST_EXPENSIVE]
         if values:
             subsets = [kept for n in range(len(values) + 1) for kept in combinations(values, n)]
-            tried += [(self._try(pattern, c), c) for c in (replace(best, kept=kept) for kept in subsets)]
+            tried += [(self._try(pattern, c), c) for c in (replace(best, kept=k) for k in subsets)]
         us, best = min(tried, key=lambda pair: pair[0])
         return Choice(best, us, len(tried), sum(us == float("inf") for us, _ in tried))
 

@@ -603,8 +603,8 @@ def _shared(kernel: Kernel) -> dict[str, list[Buffer]]:
 def _joined(pool: Mapping[str, Sequence[int]], kernel: Kernel) -> dict[str, list[int]]:
     """The sizes of shared arrays by dtype, enlarged so that this kernel can use them too."""
     mine = {dtype: [max(b.size, 1) for b in buffers] for dtype, buffers in _shared(kernel).items()}
-    return {dtype: [max(sizes) for sizes in zip_longest(pool.get(dtype, ()), mine.get(dtype, ()), fillvalue=0)]
-            for dtype in {**pool, **mine}}
+    return {d: [max(sizes) for sizes in zip_longest(pool.get(d, ()), mine.get(d, ()), fillvalue=0)]
+            for d in {**pool, **mine}}
 
 
 def _bytes(pool: Mapping[str, Sequence[int]]) -> int:

@@ -212,8 +212,8 @@ class _Match:
         spelt = zip(self.line[self.start:end], self.letters[self.start:end], strict=True)
         members = [n for n, letter in spelt if letter != "x"]
         pieces = [tuple(self.graph[n] for n in piece) for piece in connected(self.graph, members)]
-        return [tuple(n.id for n in piece) for piece in pieces
-                if sum(n.op not in FREE for n in piece) > 1 and any(n.op == "matmul" for n in piece)]
+        return [tuple(n.id for n in p) for p in pieces
+                if sum(n.op not in FREE for n in p) > 1 and any(n.op == "matmul" for n in p)]
 
     def problem(self, nodes: Sequence[int], parts: Sequence[Sequence[int]],
                 end: int) -> tuple[Decision, int] | None:
