@@ -231,7 +231,7 @@ def behind_views(graph: Graph, value: int) -> int:
     return _behind(graph, value, FREE)
 
 
-def sources(graph: Graph, node: Node) -> set[int]:
+def reads_of(graph: Graph, node: Node) -> set[int]:
     """The values that a node reads, behind views, except constants and iotas."""
     found = {behind_views(graph, arg) for arg in node.args}
     return {value for value in found if graph[value].op not in GENERATED}

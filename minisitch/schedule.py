@@ -137,11 +137,11 @@ def _between_tasks(layout: Layout, m: ThreadMap, loops: Sequence[LoopPlan]) -> s
     """
     if layout.device.kind == "cpu" or m.threads_per_row == 1:
         return "none"
-    crossed = any(layout.crossed[loop.order] for loop in loops)
+    waits = any(layout.from_others[loop.order] for loop in loops)
     if m.threads_per_row <= WARP:
-        return "warp" if crossed else "none"
+        return "warp" if waits else "none"
     exchanges = sum(layout.exchange_counts[loop.order] for loop in loops)
-    return "block" if crossed or exchanges % 2 else "none"
+    return "block" if waits or exchanges % 2 else "none"
 
 
 class _Nests:
@@ -176,14 +176,15 @@ class _Nests:
         found = [(f, stores) for f, stores in found if f.along != "carry"]
         starts = tuple(ir.Start(f) for f, _ in found)
         if loop.serial != 1:
-            kind, part = ("lanes", "") if loop.warps else ("serial", "slice" * (self.segment.slices > 1))
+            kind = "lanes" if loop.warps else "serial"
+            part = "slice" if self.segment.slices > 1 and not loop.warps else ""
             nest = (ir.Loop("ser", 0, loop.serial, nest, kind, part),)
         if loop.serial != 1 or any(f.along in ("column", "warp") for f, _ in found):
-            ends = self._ends(found, f"thread % {WARP} == 0" * loop.warps)
+            ends = self._ends(found, f"thread % {WARP} == 0" if loop.warps else "")
             nest = (self._columns(loop, (*starts, *nest, *ends)),)
         else:
-            one = "lane == 0 and live" if self.live else "lane == 0"
-            nest = (*starts, self._columns(loop, nest), *self._ends(found, one * self.gpu))
+            one = "lane == 0 and live" if self.live else "lane == 0" if self.gpu else ""
+            nest = (*starts, self._columns(loop, nest), *self._ends(found, one))
         before = (ir.If("live", tuple(work.before)),) if self.live and work.before else work.before
         barrier = self.layout.barriers[loop.order]
         barriers = () if barrier == "none" else (ir.Barrier(barrier),)
@@ -193,7 +194,9 @@ class _Nests:
         """The loop over the columns of a task, which the threads of a row share."""
         if loop.warps:
             return ir.Loop("col", 0, loop.cols, body, "warps")
-        part = "chunk" if loop.chunked and self.segment.chunks > 1 else "live" * self.live
+        part = "live" if self.live else ""
+        if loop.chunked and self.segment.chunks > 1:
+            part = "chunk"
         return ir.Loop("col", 0, loop.cols, body, self.who, part)
 
     def _ends(self, found: Sequence[tuple[ir.Fold, Stores]], one: str) -> ir.Nest:

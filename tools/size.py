@@ -27,8 +27,8 @@ BUDGETS = {
     "package, code lines": 23_700,  # without course/ and the explorer, which have bounds of their own
     "course, code lines": 2_030,
     "explorer, code lines": 625,
-    "road, code lines": 3_380,
-    "afternoon path, code lines": 2_137,
+    "road, code lines": 3_381,
+    "afternoon path, code lines": 2_140,
     "road, tokens a code line": 11.53,
     "package, lines over 100 columns, percent": 4.9,
 }

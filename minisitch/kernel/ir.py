@@ -610,7 +610,7 @@ def show_stmt(stmt: Stmt, totals: Mapping[str, int] | None = None) -> str:
         case Loop():
             turns, part = f"{stmt.var} in {stmt.first}..{stmt.last}", PARTS.get(stmt.part, "")
             kind = "" if stmt.kind == "serial" else stmt.kind
-            words = [turns, part, "in the row" * bool(stmt.within), kind]
+            words = [turns, part, "in the row" if stmt.within else "", kind]
             return f"for {', '.join(filter(None, words))}:"
         case If():
             return f"if {stmt.condition}:"
@@ -640,7 +640,7 @@ def _show_value(stmt: Scalar | VectorMove, totals: Mapping[str, int] | None) -> 
     """A statement that computes or moves a value, without its node."""
     match stmt:
         case Load():
-            end = _where(stmt.guard, totals) or " clamped" * stmt.clamp
+            end = _where(stmt.guard, totals) or (" clamped" if stmt.clamp else "")
             return f"{stmt.target} = {stmt.buffer}[{show(stmt.index, totals)}]{end}"
         case Store():
             return f"{stmt.buffer}[{show(stmt.index, totals)}] = {stmt.value}{_where(stmt.guard, totals)}"

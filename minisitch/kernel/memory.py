@@ -80,7 +80,7 @@ class Layout:
         self.exchange_buffers: dict[tuple[int, int], str] = {}
         # for each loop: how often it exchanges, each time with a block barrier
         self.exchange_counts = [self._exchange(loop) for loop in self.plan.loops]
-        self.crossed = [self._crossed(loop) for loop in self.plan.loops]
+        self.from_others = [self._from_others(loop) for loop in self.plan.loops]
         self.barriers = self._make_barriers()
         self._make_buffers()
 
@@ -205,12 +205,12 @@ class Layout:
         self.turn += count
         return count
 
-    def _crossed(self, loop: LoopPlan) -> set[int]:
+    def _from_others(self, loop: LoopPlan) -> set[int]:
         """The values that a loop reads from memory and that another thread of the row wrote."""
         if self.one_thread_a_row(loop.segment):
             return set()
-        from_others = (r.value for r in loop.reads if r.distance == "block")
-        return {value for value in from_others if self.final[value].along != "row"}
+        read = (r.value for r in loop.reads if r.distance == "block")
+        return {value for value in read if self.final[value].along != "row"}
 
     def _make_barriers(self) -> list[str]:
         """For each loop the barrier that ends it.
@@ -225,7 +225,7 @@ class Layout:
                 written |= {s.node for s in loop.sub_roots}
                 if self.exchange_counts[loop.order]:
                     written.clear()
-                if self.crossed[after.order] & written:
+                if self.from_others[after.order] & written:
                     found[loop.order] = "warp" if self.maps[key].threads_per_row <= WARP else "block"
                     written.clear()
         return found

@@ -28,12 +28,12 @@ Stores = tuple[Store, ...]
 
 
 class Names:
-    """Names given in a segment, values that cross its phases, and the kernel's constants."""
+    """Names given in a segment: of values, of results that later phases read, of constants."""
 
     def __init__(self, constants: dict[tuple[str, str], tuple[str, str, object]]) -> None:
         self.constants = constants
         self.count: dict[int, int] = {}
-        self.crossing: dict[int, str] = {}
+        self.results: dict[int, str] = {}
 
     def fresh(self, value: int) -> str:
         """A new name for a value: ``v4``, then ``v4_1`` ..."""
@@ -106,7 +106,7 @@ class Statements:
             whole = Within(offset, 0, self.graph[value].type.size)
             return self._load(key, layout.memory[value], offset, whole)
         if not buffer:
-            return self.names.crossing[value]
+            return self.names.results[value]
         column = column_of(producer, position)
         assert column is not None
         if layout.buffers[buffer].scope == "shared":
@@ -184,7 +184,7 @@ class Statements:
 
     def _stores(self, s: SubRoot, value: str) -> Stores:
         """Stores of a value: to global memory, and to the row where its block keeps it."""
-        self.names.crossing[s.node] = value
+        self.names.results[s.node] = value
         offset = linear(s.result_at, self.graph[s.node].type.shape)
         guard, buffers = self._replicated(), self.layout.stored_in(s.node)
         found = [Store(buffer, offset, value, guard, s.node) for buffer in buffers]

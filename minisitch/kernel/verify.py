@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from ..errors import KernelError, needs
-from ..stitch.index import Atom, Digit, Guard, Index, Within, footprint, grouped, lies_within, variable
+from ..stitch.index import Atom, Digit, Guard, Index, Within, footprint, lies_within, side_by_side, variable
 from . import ir
 
 
@@ -315,7 +315,7 @@ class _Nest:
 
     def _move(self, stmt: ir.VectorMove) -> None:
         window = self.written.buffers[stmt.buffer].window
-        if window or not grouped(stmt.index, self.phase.cols, stmt.columns, self.segment.chunk):
+        if window or not side_by_side(stmt.index, self.phase.cols, stmt.columns, self.segment.chunk):
             raise self.written.wrong("a thread's columns do not lie side by side "
                                      f"from a multiple of {stmt.columns} on")
         where = self.phase.width, stmt.index

@@ -36,7 +36,7 @@ from ..kernel import ir
 from ..kernel.nests import parts, rewritten
 from ..ops import itemsize
 from ..stitch.compose import Merging
-from ..stitch.index import ZERO, Index, grouped, variable
+from ..stitch.index import ZERO, Index, side_by_side, variable
 from ..stitch.mapping import COLUMNS, MANY_REGISTERS, WARP, ThreadMap, power_of_two_at_least
 from ..stitch.plan import SegmentKey, StitchPlan, fill_block
 from .axes import is_split
@@ -232,7 +232,7 @@ class _Group:
 
     def _side_by_side(self, k: int, stmt: ir.Load | ir.Store, width: int) -> bool:
         return (self._plain(k, stmt) and not self.work.buffers[stmt.buffer].window
-                and grouped(stmt.index, self.cols, width, self.segment.chunk))
+                and side_by_side(stmt.index, self.cols, width, self.segment.chunk))
 
     def _width(self) -> int:
         """The columns at once that take the fewest accesses, up to 16 bytes of the narrowest."""

@@ -197,7 +197,7 @@ def _divmod(index: Index, by: int) -> tuple[Index, Index]:
             _canonical(0, ((1, Remainder(remainder, by)),)))
 
 
-def grouped(index: Index, cols: int, width: int, chunk: int) -> bool:
+def side_by_side(index: Index, cols: int, width: int, chunk: int) -> bool:
     """True if groups of ``width`` columns are contiguous and aligned, as a wide access needs.
 
     A group begins at a column that is a multiple of ``width``. Its index must then be a multiple of

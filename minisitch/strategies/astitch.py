@@ -32,7 +32,7 @@ from ..fuse import (
     count,
     is_fusible,
     make_plan,
-    sources,
+    reads_of,
     stored_values,
     strategy,
 )
@@ -53,7 +53,7 @@ def astitch(graph: Graph, device: Device) -> FusionPlan:
     for node in graph.nodes:
         if is_fusible(node) and (node.op not in FREE or node.id in stored):
             members_at.setdefault(depth[node.id], []).append(node.id)
-            readers.update(sources(graph, node))
+            readers.update(reads_of(graph, node))
     decisions: list[Decision] = []
     found: list[list[int]] = []
     for number, members in sorted(members_at.items()):
@@ -132,7 +132,7 @@ def _depth_first(graph: Graph, members: Sequence[int]) -> list[int]:
     After:   m1 v1 w1 m2 v2 w2
     """
     inside = set(members)
-    operands = {m: sources(graph, graph[m]) & inside for m in members}
+    operands = {m: reads_of(graph, graph[m]) & inside for m in members}
     read = frozenset().union(*operands.values())
     order: dict[int, None] = {}
     opened: set[int] = set()
@@ -154,7 +154,7 @@ def _longest(graph: Graph, members: Sequence[int], stored: set[int], readers: Co
     reads: set[int] = set()
     leaving, longest = 0, 1
     for place, member in enumerate(members, start=1):
-        for value in sources(graph, graph[member]):
+        for value in reads_of(graph, graph[member]):
             if value in waiting:
                 waiting[value] -= 1
                 leaving -= waiting[value] == 0

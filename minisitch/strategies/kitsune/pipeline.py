@@ -25,7 +25,7 @@ from typing import Literal
 
 from ...device import Device
 from ...errors import PlanError
-from ...fuse import FREE, Composition, Decision, is_heavy, sources
+from ...fuse import FREE, Composition, Decision, is_heavy, reads_of
 from ...graph import Graph, Node
 from .models.balance import Channel, Kind, StageLoad
 from .models.rates import depths
@@ -211,7 +211,7 @@ class _Stages:
 
     def _place(self, part: list[Node], groups: list[list[Node]]) -> None:
         """Add light operations on one product's result to its stage. Others are a stage."""
-        outside = {s for n in part for s in sources(self.graph, n)} - {n.id for n in part}
+        outside = {s for n in part for s in reads_of(self.graph, n)} - {n.id for n in part}
         tiled = {s for s in outside if self.found.tiled(s) and self.graph[s].op != "input"}
         light = all(n.kind == "map" and not is_heavy(self.graph, n) for n in part)
         made_by = [g for g in groups if tiled == {g[0].id} and g[0].op == "matmul"]
@@ -239,7 +239,7 @@ def crossing(graph: Graph, stages: Sequence[Stage]) -> list[Queue]:
         earlier = {n for s in stages[:number] for n in s.nodes} if stage.joins else set()
         parts = earlier.intersection(stage.nodes)
         made = [graph[n] for n in stage.nodes if n not in parts]
-        read = {s for n in made for s in sources(graph, n)} - set(stage.nodes)
+        read = {s for n in made for s in reads_of(graph, n)} - set(stage.nodes)
         for node in parts | read:
             producers = [k for k in range(number) if node in stages[k].nodes]
             if producers:

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...device import Device
-from ...fuse import Decision, behind_views, count, is_heavy, sources
+from ...fuse import Decision, behind_views, count, is_heavy, reads_of
 from ...graph import Graph, Node
 from ..cost import HEAVY_OPERATIONS, Bytes
 from .models.balance import KINDS, Channel, StageLoad, balance, in_dram, pass_tiles
@@ -97,7 +97,7 @@ def _load(graph: Graph, stage: Stage, tiles: int, device: Device, makes: Sequenc
     us = sum(_us(graph, node, device) for node in nodes)
     inputs: dict[int, int] = {}
     for node in nodes:
-        for source in sources(graph, node):
+        for source in reads_of(graph, node):
             read = graph[source]
             if read.op == "input":  # a gather reads only some rows of a table
                 rows = node.type.nbytes if node.op == "gather" else read.type.nbytes
