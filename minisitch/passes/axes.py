@@ -58,7 +58,8 @@ def digit_strides(phase: ir.Phase, var: str, total: int) -> tuple[int, ...]:
             for digit in digits_of(index, var):
                 found |= {digit.stride, digit.stride * digit.size}
     strides = sorted(found - {0})  # an empty axis splits nothing
-    nested = all(b % a == 0 for a, b in zip(strides, strides[1:], strict=False)) and strides[-1] == total
+    nested = all(b % a == 0 for a, b in zip(strides, strides[1:], strict=False))
+    nested = nested and strides[-1] == total
     return tuple(strides) if nested and len(strides) <= 6 else (1, total)
 
 
@@ -81,7 +82,8 @@ def column_axes(segment: ir.Segment, phase: ir.Phase) -> list[Axis]:
 
     If several tasks share the columns, the major axis is as long as a task's chunk.
     """
-    strides, split, chunk = digit_strides(phase, "col", phase.cols), is_split(segment, phase), segment.chunk
+    strides, split = digit_strides(phase, "col", phase.cols), is_split(segment, phase)
+    chunk = segment.chunk
     if split and chunk % (strides[-2] if len(strides) > 2 else 1):
         strides = 1, strides[-1]
     axes = axes_of("col", phase.cols, strides)
@@ -170,7 +172,8 @@ def nest(segment: ir.Segment, phase: ir.Phase, columns: Sequence[Axis],
     return replace(phase, nest=rewritten(in_cells, nested))
 
 
-def _column_loops(phase: ir.Phase, columns: Sequence[Axis], chunk: int, block: int) -> list[ir.Loop]:
+def _column_loops(phase: ir.Phase, columns: Sequence[Axis], chunk: int,
+                  block: int) -> list[ir.Loop]:
     """The loops over a phase's column axes, outermost first. That one has the task's columns.
 
     ``chunk`` is how many a task has, or 0 if it has all.
@@ -213,7 +216,8 @@ def with_parts(phase: ir.Phase) -> ir.Phase:
             return (stmt,)
         sums = (s.fold for s in stmt.body if isinstance(s, ir.Accumulate))
         folds = [f for f in sums if f.along != "carry"]
-        parts = {f.result: replace(f, result=f"{f.result}_part", buffer="", cell=ZERO, lost="") for f in folds}
+        parts = {f.result: replace(f, result=f"{f.result}_part", buffer="", cell=ZERO, lost="")
+                 for f in folds}
         body = with_folds(stmt.body, lambda f: parts.get(f.result, f))
         totals = (ir.Accumulate(replace(f, value=parts[f.result].result)) for f in folds)
         return (*map(ir.Start, parts.values()), replace(stmt, body=body), *totals)

@@ -64,7 +64,8 @@ def take_together(segment: ir.Segment,
     made: dict[str, ir.Buffer] = {}
     for (name, node), dtype in crossing.items():
         own = _unused(f"b_{name}", {*buffers, *made})
-        made[own] = ir.Buffer(own, dtype, rows, "shared", node, why="of the rows taken together", role="together")
+        made[own] = ir.Buffer(own, dtype, rows, "shared", node, why="of the rows taken together",
+                              role="together")
     here = variable("lane_row", rows)
     places = {name: ir.Load(name, b.name, here, (), False, b.dtype, b.node)
               for (name, _), b in zip(crossing, made.values(), strict=True)}
@@ -89,7 +90,8 @@ def _made(phase: ir.Phase) -> Iterator[tuple[str, int, str]]:
     alone = parts(phase).body if phase.cols * phase.serial == 1 else ()
     for stmt in (*parts(phase).before, *alone):
         if not isinstance(stmt, ir.Store):
-            yield stmt.target, stmt.node, "" if isinstance(stmt, ir.Clamp) else compute_dtype(stmt.dtype)
+            dtype = "" if isinstance(stmt, ir.Clamp) else compute_dtype(stmt.dtype)
+            yield stmt.target, stmt.node, dtype
     for fold in parts(phase).folds:
         if fold.along == "row" and not fold.buffer:
             yield fold.result, fold.node, compute_dtype(fold.dtype)
@@ -126,7 +128,8 @@ def _over_rows(phase: ir.Phase, rows: int, places: Mapping[str, ir.Load]) -> ir.
     once = {id(s) for s in (*parts(phase).before, *alone)}
 
     def put_away(stmt: ir.Stmt) -> ir.Nest:
-        names = [f.result for f in stmt.folds if f.along == "row"] if isinstance(stmt, ir.Combine) else []
+        folds = stmt.folds if isinstance(stmt, ir.Combine) else ()
+        names = [f.result for f in folds if f.along == "row"]
         if id(stmt) in once and isinstance(stmt, ir.Scalar) and not isinstance(stmt, ir.Store):
             names.append(stmt.target)
         kept = [places[name] for name in names if name in places]

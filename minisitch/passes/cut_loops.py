@@ -33,8 +33,10 @@ def cut_loops(kernel: Kernel) -> Kernel:
 def _cut(phase: Phase) -> Phase:
     """Cut the innermost loop, if it runs over columns and has the same bounds in every task."""
     loops = [i.loops[-1] for i in parts(phase).innermost]
-    loop = loops[0] if len(loops) == 1 else None
-    if not loop or loop.part or loop.within or loop.kind != "serial" or not loop.var.startswith("c"):
+    if len(loops) != 1:
+        return phase
+    loop = loops[0]
+    if loop.part or loop.within or loop.kind != "serial" or not loop.var.startswith("c"):
         return phase
     guards = (c for s in parts(phase).body for c in getattr(s, "guard", ()))
     cuts = sorted({edge for c in guards for edge in _span(c, loop) or () if 0 < edge < loop.last})

@@ -50,7 +50,8 @@ def keep_in_output(kernel: Kernel) -> Kernel:
                    decisions=(*kernel.decisions, *decisions))
 
 
-def _host(kernel: Kernel, segment: Segment, row: Buffer, taken: set[str]) -> tuple[str, Index] | None:
+def _host(kernel: Kernel, segment: Segment, row: Buffer,
+          taken: set[str]) -> tuple[str, Index] | None:
     """The output that can hold a kept row, and where in it an element lies."""
     def accesses_to(name: str) -> list[tuple[int, Access]]:
         return [(k, a) for k, phase in enumerate(segment.phases)

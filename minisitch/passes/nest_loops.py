@@ -57,7 +57,8 @@ def _nested(kernel: Kernel, segment: Segment, phase: Phase) -> Phase:
 
 def _folds_together(phase: Phase) -> bool:
     """True if all that moves with the serial axis is read along it."""
-    moving = [s.index for s in parts(phase).body if isinstance(s, Load) and "ser" in s.index.variables]
+    loads = (s.index for s in parts(phase).body if isinstance(s, Load))
+    moving = [index for index in loads if "ser" in index.variables]
     return all(any(c == 1 and isinstance(a, Digit) and (a.var, a.stride) == ("ser", 1)
                    for c, a in index.terms) for index in moving)
 
@@ -94,6 +95,7 @@ def _rows(phase: Phase) -> Iterator[Buffer]:
     for f in parts(phase).folds:
         if f.along == "column" and f.buffer:
             width = f.cell.bounds[1] + 1
-            for name, why in ((f.buffer, "one sum a column"), (f.lost, "what rounding took from it")):
+            for name, why in ((f.buffer, "one sum a column"),
+                              (f.lost, "what rounding took from it")):
                 if name:
                     yield Buffer(name, compute_dtype(f.dtype), width, "shared", f.node, why=why)

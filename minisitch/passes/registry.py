@@ -101,7 +101,8 @@ def _applied(name: str, function: Callable[[Any], Any], value: Kernel | StitchPl
     except (PassError, PlanError, KernelError):
         raise
     except Exception as raised:
-        raise PassError(f"pass {name} raised {type(raised).__name__}: {raised}", name, "raised") from raised
+        said = f"pass {name} raised {type(raised).__name__}: {raised}"
+        raise PassError(said, name, "raised") from raised
     if not isinstance(made, type(value)):
         kinds = f"returned {type(made).__name__}, expected a {type(value).__name__}"
         raise PassError(f"pass {name} {kinds}", name, "returned")

@@ -88,7 +88,8 @@ class _Lives:
             segment = kernel.segments[loop.segment]
             # A block's sums live as long as its tasks.
             sums = (Access(f.buffer, f.cell, True) for f in segment.carries)
-            for access in chain(accesses(segment, loop.phase.nest), sums, accesses(segment, segment.closing)):
+            closing = accesses(segment, segment.closing)
+            for access in chain(accesses(segment, loop.phase.nest), sums, closing):
                 self.uses.setdefault(access.buffer, []).append((number, access))
 
     def take_turns(self, old: Buffer, new: Buffer) -> bool:
@@ -108,7 +109,8 @@ class _Lives:
         """
         if {old.role, new.role} != {"kept"} or old.size != new.size:
             return False
-        last, written = max(((k, a) for k, a in self.uses[new.name] if a.stores), key=lambda use: use[0])
+        stores = [(k, a) for k, a in self.uses[new.name] if a.stores]
+        last, written = max(stores, key=lambda use: use[0])
         first, made = next((k, a) for k, a in self.uses[old.name] if a.stores)
         writer, maker = self.loops[last], self.loops[first].phase
         late = [(k, a) for k, a in self.uses[old.name]

@@ -49,7 +49,8 @@ def _tiled(segment: Segment) -> Segment:
         return (replace(stmt, body=over_rows(TILE_ROWS, (*parts(nested).before, *stmt.body))),)
 
     inside = tuple(s for s in nested.nest if s not in parts(nested).before)
-    return replace(segment, phases=(replace(nested, nest=rewritten(inside, tiled)),), step=TILE_ROWS)
+    nested = replace(nested, nest=rewritten(inside, tiled))
+    return replace(segment, phases=(nested,), step=TILE_ROWS)
 
 
 def _across(phase: Phase) -> bool:

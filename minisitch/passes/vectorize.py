@@ -98,7 +98,9 @@ def _leaves_threads(composition: Composition) -> bool:
     """
     if isinstance(composition, Merging):
         return all(_leaves_threads(part.composition) for part in composition.parts)
-    if not isinstance(composition, Stitching) or composition.kept is not None or not composition.barriers:
+    if not isinstance(composition, Stitching):
+        return False
+    if composition.kept is not None or not composition.barriers:
         return False
     return not (composition.threads or composition.threads_per_row)
 
@@ -118,14 +120,15 @@ def deal(m: ThreadMap, device: Device, registers_each: int = 1) -> ThreadMap:
     if m.splits > 1:
         needed = max(WARP, power_of_two_at_least(-(-2 * m.chunk // COLUMNS)))
         threads = min(m.threads, MANY_THREADS // registers_each, needed)
-        return replace(m, threads=threads, threads_per_row=threads, why=f"{m.why}, on {threads} threads")
+        return replace(m, threads=threads, threads_per_row=threads,
+                       why=f"{m.why}, on {threads} threads")
     most = device.max_block if m.cols > COLUMNS * MANY_THREADS else MANY_THREADS
     per_row = min(m.threads_per_row, most, max(WARP, power_of_two_at_least(-(-m.cols // COLUMNS))))
     if per_row == m.threads_per_row:
         return m
     if m.rule == "row-per-block":
-        return replace(m, threads=per_row, threads_per_row=per_row,
-                       why=f"a block of {count(per_row, 'thread')} for each of {count(m.rows, 'row')}")
+        why = f"a block of {count(per_row, 'thread')} for each of {count(m.rows, 'row')}"
+        return replace(m, threads=per_row, threads_per_row=per_row, why=why)
     together = max(1, min(DEALT_BLOCK, device.max_block) // per_row)
     while together > 1 and -(-m.rows // together) < device.sms:
         together //= 2  # for few rows, more multiprocessors rather than larger blocks
@@ -257,7 +260,8 @@ class _Group:
         node = moved[0][1].node
         if found > 1:
             self.work.decide(node, "widen", "vector-width", f"{found} columns a thread at once: "
-                             f"accesses a column: {least:g}, where one at a time takes {len(moved)}")
+                             f"accesses a column: {least:g}, where one at a time takes "
+                             f"{len(moved)}")
         else:
             none = "no two neighbours lie side by side from an even place on, in every row"
             self.work.decide(node, "narrow", "vector-width", "; ".join(narrow) or none)
@@ -271,7 +275,9 @@ class _Group:
                     "threads without any")
         if self.split and self.segment.chunk % width:
             return f"chunks of {self.segment.chunk} columns do not begin at multiples of {width}"
-        return f"{width} times {longest} statements are more than {LONGEST}" if width * longest > LONGEST else ""
+        if width * longest > LONGEST:
+            return f"{width} times {longest} statements are more than {LONGEST}"
+        return ""
 
     # ------------------------------------------------------------ what stays in registers
     def _streams(self) -> list[_Stream]:
@@ -321,7 +327,8 @@ class _Group:
         """Keep the rows of some streams in one register array: they are never live together."""
         buffers, each = self.work.buffers, self.turns * self.width
         needed = -(-each * itemsize(buffers[streams[0].buffer].dtype) // 4)
-        longest = max(len(parts(self.segment.phases[k]).body) for x in streams for k in (x.first, *x.again))
+        numbers = (k for x in streams for k in (x.first, *x.again))
+        longest = max(len(parts(self.segment.phases[k]).body) for k in numbers)
         fits = self.room >= needed and each * longest <= LONGEST
         name = ""
         for x in streams:
@@ -336,7 +343,8 @@ class _Group:
                 self.work.decide(b.node, "re-read", "row-in-registers", f"{loops}, {needed} "
                                  f"registers where {self.room} of {ROOM} are left; {where}")
                 continue
-            name = name or self.work.registers(f"{x.buffer}s", b.dtype, each, b.node, "its row, in registers")
+            name = name or self.work.registers(f"{x.buffer}s", b.dtype, each, b.node,
+                                               "its row, in registers")
             self.kept[x.buffer, x.index] = name, x.first
             if b.scope == "shared":
                 self.work.moved[x.buffer] = f"registers {name}[{each}] of each thread"
@@ -430,8 +438,9 @@ class _Group:
         Not if a load and a store of the same bytes in this loop have different indices.
         """
         owners = self.work.kernel.owners
-        return all(s.index == stmt.index for s in parts(phase).body if isinstance(s, ir.Load | ir.Store)
-                   and isinstance(s, ir.Load) != isinstance(stmt, ir.Load)
+        moves = (s for s in parts(phase).body if isinstance(s, ir.Load | ir.Store))
+        return all(s.index == stmt.index for s in moves
+                   if isinstance(s, ir.Load) != isinstance(stmt, ir.Load)
                    and owners[s.buffer] == owners[stmt.buffer])
 
 

@@ -68,7 +68,8 @@ class _Windows:
              for col in 1..1000:  v = x_0[col - 1]
     """
 
-    def __init__(self, phase: ir.Phase, names: dict[tuple[str, Index, Guard], str], sizes: dict[str, int]) -> None:
+    def __init__(self, phase: ir.Phase, names: dict[tuple[str, Index, Guard], str],
+                 sizes: dict[str, int]) -> None:
         self.phase, self.names, self.sizes = phase, names, sizes
         self.windows: dict[tuple[str, Index, Guard], ir.Window] = {}
         innermost = parts(phase).innermost
@@ -94,7 +95,8 @@ class _Windows:
         if not mine or len(whole) != len(mine) or len(mine) > len(inner) or base.loaded:
             return stmt
         changes = {x.var for x in inner}.union(*(c.index.loaded for c in stmt.guard))
-        if stmt.guard and (isinstance(stmt, ir.Store) or any(c.index.variables & changes for c in stmt.guard)):
+        moves = any(c.index.variables & changes for c in stmt.guard)
+        if stmt.guard and (isinstance(stmt, ir.Store) or moves):
             return stmt  # part of the window may lie outside
         place, length = Index(0, tuple(mine)), 1 + sum(c * (x.last - 1) for c, x in whole)
         # With the piece before, so it lies in the buffer.

@@ -66,7 +66,8 @@ def xla(graph: Graph, device: Device) -> FusionPlan:
     for crowded in _too_many_arguments(graph, cuts.keys()):
         why = f"the kernel that reads %{crowded} would have more than {MOST_ARGUMENTS} arguments"
         cuts.setdefault(crowded, ("argument-limit", why))
-    return make_plan(graph, "xla", _members(graph, cuts), _decisions(graph, cuts), Stitching(adaptive=False))
+    members, decisions = _members(graph, cuts), _decisions(graph, cuts)
+    return make_plan(graph, "xla", members, decisions, Stitching(adaptive=False))
 
 
 def _landing(graph: Graph, node: Node, kernels: Sequence[frozenset[int]]) -> frozenset[int]:
@@ -82,12 +83,14 @@ def _decisions(graph: Graph, cuts: Mapping[int, tuple[str, str]]) -> list[Decisi
         if node.id in cuts:
             kernels[node.id] = frozenset((node.id,))
             rule, why = cuts[node.id]
-            found += [Decision((node.id, u), "keep apart", rule, why) for u in graph.users[node.id] if is_fusible(graph[u])]
+            found += [Decision((node.id, u), "keep apart", rule, why)
+                      for u in graph.users[node.id] if is_fusible(graph[u])]
             continue
         kernels[node.id] = landing = _landing(graph, node, kernels)
         if node.op not in FREE:
             kept = f"%{node.id} {node.op} stays in a register of the kernel that ends at"
-            found += [Decision((node.id, k), "fuse", "thread-composition", f"{kept} %{k}") for k in sorted(landing)]
+            found += [Decision((node.id, k), "fuse", "thread-composition", f"{kept} %{k}")
+                      for k in sorted(landing)]
     return found[::-1]
 
 
@@ -101,7 +104,8 @@ _SENTENCES = {
 }
 
 
-def _why_cut(graph: Graph, node: Node, landing: frozenset[int], in_memory: set[int], chain: int) -> str:
+def _why_cut(graph: Graph, node: Node, landing: frozenset[int], in_memory: set[int],
+             chain: int) -> str:
     if node.id in in_memory:
         return "needed-in-memory"
     if node.kind == "reduce":
@@ -120,7 +124,8 @@ def _too_many_arguments(graph: Graph, roots: Collection[int]) -> list[int]:
     for node in graph.nodes:
         pending = sorted(dict.fromkeys(node.args), key=lambda a: -len(reads[a]))
         mine = frozenset().union(*(reads[a] for a in pending))
-        while len(mine) >= MOST_ARGUMENTS and pending and len(reads[pending[0]]) > 1 and is_fusible(node):
+        while (len(mine) >= MOST_ARGUMENTS and pending and len(reads[pending[0]]) > 1
+               and is_fusible(node)):
             found.append(behind_views(graph, pending[0]))
             reads[pending[0]] = frozenset((found[-1],))
             pending.pop(0)
@@ -135,7 +140,8 @@ def _chain_lengths(graph: Graph) -> list[int]:
     found = [0] * len(graph)
     for node in graph.nodes:
         if is_fusible(node) and node.kind != "reduce":
-            found[node.id] = min(1000, sum(found[a] for a in dict.fromkeys(node.args)) + (node.op not in FREE))
+            below = sum(found[a] for a in dict.fromkeys(node.args))
+            found[node.id] = min(1000, below + (node.op not in FREE))
     return found
 
 

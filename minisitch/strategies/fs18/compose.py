@@ -52,7 +52,8 @@ def compose_kernel(fusion: Fusion, body: Body) -> tuple[Composition, list[Decisi
     graph, device = fusion.graph, fusion.limits.device
     parts = [m for m in sorted(fusion.members, reverse=True) if graph[m].kind in ("map", "reduce")]
     options = [(s, threads) for s in fusion.schedules for threads in thread_counts(device)]
-    (schedule, threads), _, prices = tune(options, parts, lambda part, option: _price(fusion, part, *option))
+    (schedule, threads), _, prices = tune(
+        options, parts, lambda part, option: _price(fusion, part, *option))
     chosen = (f"{count(schedule.cut.blocks, 'block')} of {count(threads, 'thread')}, the cheapest "
               f"of {count(len(fusion.schedules), 'schedule')} ({count(prices, 'price')})")
     try:
@@ -183,7 +184,8 @@ def _fit_shared(fusion: Fusion, body: Body, schedule: Schedule,
         return without(dropped)[1].wanted_bytes <= limit
 
     dropped = 0 if fits(0) else bisect_left(range(len(order)), True, key=fits)
-    why = (f"with all values a block needs {without(0)[1].wanted_bytes} bytes, the limit is {limit}; "
+    wanted_bytes = without(0)[1].wanted_bytes
+    why = (f"with all values a block needs {wanted_bytes} bytes, the limit is {limit}; "
            "a {} one is evaluated where it is read")
     said = [Decision((v,), "recompute", "shared-memory-shrinking", why.format(wanted[v].why))
             for v in order[:dropped]]

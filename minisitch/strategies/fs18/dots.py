@@ -44,7 +44,8 @@ def take_apart(graph: Graph, limits: Limits) -> tuple[Graph, frozenset[int], tup
         else:
             source = node.type if node.kind == "source" else None
             # An input keeps its name only; a window's length belongs to the old graph.
-            attributes = {k: v for k, v in node.attributes.items() if node.op != "input" or k == "name"}
+            attributes = {k: v for k, v in node.attributes.items()
+                          if node.op != "input" or k == "name"}
             new[node.id] = b.add(node.op, operands, type=source, where=node.where, via=node.via,
                                  **attributes)
         if why:
@@ -60,7 +61,8 @@ def _is_small(node: Node, operands: list[TensorType], limits: Limits) -> tuple[b
     nbytes = sum(t.shape[-1] * t.shape[-2] * t.itemsize for t in operands)
     work = node.type.shape[-2] * node.type.shape[-1] * operands[0].shape[-1]
     fits = nbytes <= limits.shared and (entries >= limits.device.sms or work <= limits.serial)
-    small = fits and entries == min(batches) > 1 and node.type.dtype in DTYPES and node.type.size > 0
+    fits = fits and entries == min(batches) > 1
+    small = fits and node.type.dtype in DTYPES and node.type.size > 0
     return small, (f"batches of {' and '.join(map(str, batches))}, an entry {nbytes} bytes of "
                    f"operands and {work} multiplications; a kernel takes equal batches of "
                    f"{' and '.join(DTYPES)} with {limits.shared} bytes, and {limits.serial} "

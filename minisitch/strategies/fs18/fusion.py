@@ -95,7 +95,8 @@ class Fusion:
         arguments = self.arguments.union(*map(self.reads.arguments, fresh)) - fresh - self.members
         passed = len(arguments) + len(self.outputs) + len(outputs)
         if passed > MOST_ARGUMENTS:
-            return "argument-limit", f"the kernel would have {passed} arguments; at most {MOST_ARGUMENTS}"
+            why = f"the kernel would have {passed} arguments; at most {MOST_ARGUMENTS}"
+            return "argument-limit", why
         reduces = [m for m in fresh.difference(self.roots) if self.graph[m].kind == "reduce"]
         reduced = self.reduced + sum(self.graph[m].type.nbytes for m in reduces)
         order = sorted(fresh, reverse=True)
@@ -113,8 +114,8 @@ class Fusion:
             if refusal := self._propagate(schedule, order, inside, outputs):
                 reasons.setdefault("no-satisfiable-schedule", f"cut in {blocks}, {refusal}")
             elif shared > limit:
-                reasons.setdefault("shared-memory-limit",
-                                   f"{shared} bytes of reduces in each of {blocks}; the limit is {limit}")
+                why = f"{shared} bytes of reduces in each of {blocks}; the limit is {limit}"
+                reasons.setdefault("shared-memory-limit", why)
             else:
                 left.append(schedule)
         if not left:  # report the rule that came nearest: memory, then the most blocks
@@ -151,8 +152,8 @@ class Fusion:
         If every schedule refuses, the records are overwritten at the next attempt.
         """
         for member in order:
-            schedule.asked[member] = self._asked(schedule, inside, member)
-            if refusal := self._refusal(schedule, member, schedule.asked[member], member in outputs):
+            asked = schedule.asked[member] = self._asked(schedule, inside, member)
+            if refusal := self._refusal(schedule, member, asked, member in outputs):
                 return refusal
         return ""
 
@@ -170,14 +171,16 @@ class Fusion:
             return Scattered(places, any(s.stretched for s in scattered))
         return cuts.pop() if cuts else schedule.cut
 
-    def _through(self, schedule: Schedule, read: OperandRead, asked: Cut | Scattered) -> Cut | Scattered:
+    def _through(self, schedule: Schedule, read: OperandRead,
+                 asked: Cut | Scattered) -> Cut | Scattered:
         reader = read.way[0][0]
         if schedule.threads and reader.kind == "reduce":  # its loop runs over its operand
             operand = self.graph[reader.args[0]].type
             return self.reads.asked(read.way[1:], Cut("row", max(1, operand.size)))
         return self.reads.asked(read.way, asked)
 
-    def _refusal(self, schedule: Schedule, member: int, cut: Cut | Scattered, is_output: bool) -> str:
+    def _refusal(self, schedule: Schedule, member: int, cut: Cut | Scattered,
+                 is_output: bool) -> str:
         """Why an operation cannot be cut like this, or an empty string."""
         node = self.graph[member]
         if schedule.threads and node.kind == "reduce" and member not in self.roots:
@@ -189,7 +192,8 @@ class Fusion:
                 return f"%{member} {node.op} would be read by blocks that do not own it"
             most = 1 if is_heavy(self.graph, node) else MOST_POSITIONS
             if cut.places > most or (most == 1 and cut.stretched):
-                return f"%{member} {node.op} would be evaluated again at {count(cut.places, 'place')}"
+                places = count(cut.places, "place")
+                return f"%{member} {node.op} would be evaluated again at {places}"
             return ""
         threaded_apart = schedule.threads and cut.blocks != max(1, node.type.size)
         if block_cut_for(cut, node.type.shape) is None or threaded_apart:

@@ -59,7 +59,8 @@ def model_us(entry: Entry) -> float:
     """The larger of memory and arithmetic time, over the share of the device that is busy."""
     blocks = entry.block_cut.blocks(entry.result.shape)
     moved = entry.result.nbytes + sum(t.nbytes for t in entry.operands)
-    compute = entry.work * (HEAVY_OPERATIONS if OPS[entry.op].cost == "heavy" else 1) / entry.device.flops
+    weight = HEAVY_OPERATIONS if OPS[entry.op].cost == "heavy" else 1
+    compute = entry.work * weight / entry.device.flops
     modelled = _cpu_us if entry.device.kind == "cpu" else _gpu_us
     return modelled(entry, blocks, moved / _coalesced(entry), compute)
 

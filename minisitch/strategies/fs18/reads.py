@@ -50,7 +50,8 @@ class OperandReads:
         self.stored = stored_values(graph)
         fusible = [n for n in graph.nodes if is_fusible(n)]
         self.operations = [n.id for n in fusible if n.op not in FREE or n.id in self.stored]
-        self.of = {op: tuple(self._read(graph[op], p) for p in range(len(graph[op].args))) for op in self.operations}
+        self.of = {op: tuple(self._read(graph[op], p) for p in range(len(graph[op].args)))
+                   for op in self.operations}
         self.readers: dict[int, list[int]] = {op: [] for op in self.operations}
         for op in self.operations:
             for source in self.sources(op):
@@ -69,7 +70,8 @@ class OperandReads:
 
     def arguments(self, op: int) -> set[int]:
         """The values that an operation reads from memory if nothing is fused into it."""
-        return {r.source for r in self.of[op] if self.graph[r.source].op not in ("constant", "iota")}
+        free = "constant", "iota"
+        return {r.source for r in self.of[op] if self.graph[r.source].op not in free}
 
     def asked(self, way: Iterable[tuple[Node, int]], cut: Cut | Scattered) -> Cut | Scattered:
         """The cut that a reader with this cut needs of the value at the end of a path."""

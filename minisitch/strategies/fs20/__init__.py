@@ -73,8 +73,8 @@ class _Maker:
 
     def make(self, chosen: Sequence[int]) -> tuple[float, FusionPlan]:
         """The plan of these sets of vertices, with its time. Other vertices stay XLA's kernels."""
-        taken = sum(chosen)
-        masks = [*chosen, *(1 << v for v in range(len(self.vertices)) if not (taken | self.evaluator.library) >> v & 1)]
+        taken = sum(chosen) | self.evaluator.library
+        masks = [*chosen, *(1 << v for v in range(len(self.vertices)) if not taken >> v & 1)]
         refusals: dict[str, Decision] = {}
         while True:
             plan = make_plan(self.graph, "fs20", [self._members(m) for m in masks], (), LOCAL)
@@ -84,7 +84,8 @@ class _Maker:
             for pattern in plan.patterns:
                 if pattern.kind == "kernel" and (refused := self.generator.refusal(pattern)):
                     number = owner[self.vertex_of[pattern.outputs[0]]]
-                    refusals[refused.why] = Decision(pattern.outputs, "keep apart", "not-generated", refused.why)
+                    said = Decision(pattern.outputs, "keep apart", "not-generated", refused.why)
+                    refusals[refused.why] = said
                     if masks[number] & (masks[number] - 1):
                         parts[number] = self._split(masks[number], refused.value, refused.reader)
                     pattern = replace(pattern, composition=Stitching(adaptive=False))  # as in XLA
@@ -98,8 +99,8 @@ class _Maker:
     def _members(self, mask: int) -> list[int]:
         """All that the vertices compute. Views are added again for their readers."""
         held = (self.vertices[v] for v in bits(mask))
-        return sorted({m for p in held for m in p.members
-                       if is_fusible(self.graph[m]) and (m in p.outputs or self.graph[m].op not in FREE)})
+        found = ((m, p) for p in held for m in p.members if is_fusible(self.graph[m]))
+        return sorted({m for m, p in found if m in p.outputs or self.graph[m].op not in FREE})
 
     def _split(self, mask: int, value: int, reader: int) -> list[int]:
         """Two patterns, the second with the reader and all its users; or single vertices."""
@@ -132,22 +133,28 @@ class _Maker:
         """For each value still in memory, why its producer and a reader are two kernels."""
         for v, edges in enumerate(self.evaluator.edges):
             for e in edges:
-                reader = next((r for r in bits(e.readers) if owner.get(r, -1) != owner.get(v, -2)), None)
+                apart = (r for r in bits(e.readers) if owner.get(r, -1) != owner.get(v, -2))
+                reader = next(apart, None)
                 if reader is not None:
                     rule, why = "library-call", "a call between kernels writes or reads it"
                     if v in owner and reader in owner:
                         rule, why = self._reason(masks[owner[v]], masks[owner[reader]])
-                    yield Decision((e.value, *self.vertices[reader].outputs[:1]), "keep apart", rule, why)
+                    at = e.value, *self.vertices[reader].outputs[:1]
+                    yield Decision(at, "keep apart", rule, why)
 
     def _reason(self, mine: int, others: int) -> tuple[str, str]:
         both, dag = mine | others, self.evaluator.dag
-        foreign = sorted(e.value for v in bits(both) for e in self.evaluator.edges[v] if e.refused & both)
+        edges = (e for v in bits(both) for e in self.evaluator.edges[v])
+        foreign = sorted(e.value for e in edges if e.refused & both)
         if foreign:
-            return "not-local", f"other blocks than their readers' make {' '.join(f'%{value}' for value in foreign[:3])}"
+            listed = " ".join(f"%{value}" for value in foreign[:3])
+            return "not-local", f"other blocks than their readers' make {listed}"
         if both.bit_count() > MOST_VERTICES:
-            return "kernel-limit", f"one kernel would hold {both.bit_count()} of xla's, more than {MOST_VERTICES}"
+            return "kernel-limit", (f"one kernel would hold {both.bit_count()} of xla's, "
+                                    f"more than {MOST_VERTICES}")
         if (arguments := self.evaluator.arguments(both)) > MOST_ARGUMENTS:
-            return "argument-limit", f"one kernel would have {arguments} arguments, more than {MOST_ARGUMENTS}"
+            return "argument-limit", (f"one kernel would have {arguments} arguments, "
+                                      f"more than {MOST_ARGUMENTS}")
         below, above = ([side[v] for v in bits(both)] for side in (dag.below, dag.above))
         if any(a & b & ~both for a in below for b in above):
             return "cyclic", "what lies between them would wait for the kernel that waits for it"

@@ -49,16 +49,19 @@ class _Plan:
                 reach |= other.reach
         if reach & pattern.mask:
             return None
-        now = tuple(_Reach(o.mask, o.reach | reach | pattern.mask) if o.reach & pattern.mask else o for o in self.open)
-        return _Plan((*self.patterns, pattern), self.taken | pattern.mask, self.score + pattern.score,
-                     (*now, _Reach(pattern.mask, reach)))
+        both = reach | pattern.mask
+        now = (replace(o, reach=o.reach | both) if o.reach & pattern.mask else o
+               for o in self.open)
+        return _Plan((*self.patterns, pattern), self.taken | pattern.mask,
+                     self.score + pattern.score, (*now, _Reach(pattern.mask, reach)))
 
     def at(self, vertex: int) -> _Plan:
         """This plan without patterns that can take part in no further circle."""
         return replace(self, open=tuple(o for o in self.open if o.mask.bit_length() > vertex))
 
 
-def search(dag: Dag, candidates: Sequence[Sequence[Candidate]], width: int = WIDTH) -> list[tuple[Candidate, ...]]:
+def search(dag: Dag, candidates: Sequence[Sequence[Candidate]],
+           width: int = WIDTH) -> list[tuple[Candidate, ...]]:
     """The best plans, best first. ``candidates[v]`` begin at vertex v, and must gain something."""
     plans = [_Plan()]
     for vertex in range(len(dag)):
@@ -66,7 +69,8 @@ def search(dag: Dag, candidates: Sequence[Sequence[Candidate]], width: int = WID
         if useful:
             plans = [plan.at(vertex) for plan in plans]
             longer = [more for plan in plans for p in useful if (more := plan.extended(p))]
-            plans = sorted([*longer, *plans], key=lambda p: (-p.score, -p.taken.bit_count()))[:width]
+            plans = sorted([*longer, *plans], key=lambda p: (-p.score, -p.taken.bit_count()))
+            plans = plans[:width]
     return [plan.patterns for plan in plans]
 
 
@@ -87,10 +91,12 @@ def plans(evaluator: Evaluator, width: int = WIDTH, best: int = BEST) -> list[tu
     return list(dict.fromkeys([last, *found]))
 
 
-def _round(evaluator: Evaluator, fused: Sequence[int], width: int, best: int) -> list[tuple[int, ...]]:
+def _round(evaluator: Evaluator, fused: Sequence[int], width: int,
+           best: int) -> list[tuple[int, ...]]:
     """Explore once, with each set in ``fused`` as one vertex."""
     taken = sum(fused)
-    dag, parts = contract(evaluator.dag, [*fused, *(1 << v for v in range(len(evaluator.dag)) if not taken >> v & 1)])
+    single = (1 << v for v in range(len(evaluator.dag)) if not taken >> v & 1)
+    dag, parts = contract(evaluator.dag, [*fused, *single])
     own = [evaluator.score(part) for part in parts]
 
     def score(mask: int) -> float:
@@ -127,7 +133,8 @@ def together(parts: Sequence[int], mask: int) -> int:
 def contract(dag: Dag, parts: Sequence[int]) -> tuple[Dag, list[int]]:
     """The graph with each set of vertices as one vertex, and the sets in the graph's order."""
     owner = {v: k for k, part in enumerate(parts) for v in bits(part)}
-    after = [{owner[c] for v in bits(part) for c in dag.consumers[v]} - {k} for k, part in enumerate(parts)]
+    after = [{owner[c] for v in bits(part) for c in dag.consumers[v]} - {k}
+             for k, part in enumerate(parts)]
     order = topological(after, lambda k: parts[k] & -parts[k])
     place = {k: at for at, k in enumerate(order)}
     return Dag([[place[r] for r in after[k]] for k in order]), [parts[k] for k in order]

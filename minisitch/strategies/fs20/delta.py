@@ -42,7 +42,8 @@ class Gain:
         return self.reduced_mem + self.reduced_calls - self.penalty
 
     def __str__(self) -> str:
-        return f"{self.us:.4g} us = {self.reduced_mem:.4g} memory + {self.reduced_calls:.4g} calls - {self.penalty:.4g} penalty"
+        return (f"{self.us:.4g} us = {self.reduced_mem:.4g} memory + {self.reduced_calls:.4g} "
+                f"calls - {self.penalty:.4g} penalty")
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,8 @@ class Evaluator:
                 readers[value] = readers.get(value, 0) | 1 << v
         stored = stored_values(self.graph)
         self.scattered = {d.at[0] for d in plan.decisions if d.rule == "many-positions"}
-        self.edges = [[self._edge(o, readers.get(o, 0), o in stored) for o in p.outputs] for p in plan.patterns]
+        self.edges = [[self._edge(o, readers.get(o, 0), o in stored) for o in p.outputs]
+                      for p in plan.patterns]
         self.dag = Dag([[r for e in edges for r in bits(e.readers)] for edges in self.edges])
         self.vertices = [self._vertex(p) for p in plan.patterns]
         self._most = self._resident(0)
@@ -96,8 +98,10 @@ class Evaluator:
         """Its instructions and bytes as cycles, and the number of its warps."""
         graph, inputs = self.graph, pattern_inputs(self.graph, pattern)
         nodes, outputs = [graph[m] for m in pattern.members], [graph[o] for o in pattern.outputs]
-        size = max([n.type.size for n in nodes] + [graph[a].type.size for n in outputs for a in n.args], default=1)
-        work = sum(n.type.size * self.table.cost[self._kind(n)] for n in nodes if n.kind in ("map", "reduce"))
+        read = [graph[a].type.size for n in outputs for a in n.args]
+        size = max([n.type.size for n in nodes] + read, default=1)
+        computed = (n for n in nodes if n.kind in ("map", "reduce"))
+        work = sum(n.type.size * self.table.cost[self._kind(n)] for n in computed)
         nbytes = sum(graph[v].type.nbytes for v in (*inputs, *pattern.outputs))
         warps, shared = size / self.table.width, 128
         if reduce := next((n for n in outputs if n.kind == "reduce"), None):
@@ -122,7 +126,8 @@ class Evaluator:
             most = max(most, repeats)
             if (stored and repeats > 1) or not all(self._local(node, row, end) for end in ends):
                 refused |= 1 << r
-        return Edge(value, readers, stored, node.type.nbytes, self._shared_warps(node, row), refused, most)
+        warps = self._shared_warps(node, row)
+        return Edge(value, readers, stored, node.type.nbytes, warps, refused, most)
 
     def _shared_warps(self, node: Node, row: bool) -> float:
         """Warps that compute a reduce: a block for each row, or a thread for each column."""
@@ -146,7 +151,8 @@ class Evaluator:
             return node.id not in self.scattered  # shifted windows also lie in other blocks
         if not row:  # a thread owns a column, so a reader needs the same columns
             kept = [n for n in node.type.shape if n != 1]
-            return output.kind != "reduce" and kept == [n for n in domain.type.shape if n != 1][-len(kept):]
+            columns = [n for n in domain.type.shape if n != 1]
+            return output.kind != "reduce" and kept == columns[-len(kept):]
         if output.kind == "reduce" and is_row_reduce(self.graph, output):
             return output.type.size == node.type.size
         return domain.type.size % max(1, node.type.size) == 0
@@ -158,7 +164,8 @@ class Evaluator:
             shape = shape[:-1]
         # A reader may have other columns of the same rows: after a concatenate or a slice.
         rows = max(1, len(shape) - 1)
-        held = node.kind == "reduce" or node.type.size >= domain.size or domain.shape[:rows] == shape[:rows]
+        whole = node.type.size >= domain.size or domain.shape[:rows] == shape[:rows]
+        held = node.kind == "reduce" or whole
         return 1 if held else domain.size // max(1, node.type.size)
 
     # ------------------------------------------------------------ sets of vertices
@@ -191,7 +198,8 @@ class Evaluator:
                 inside = (e.readers & mask).bit_count()
                 if inside:
                     saved = e.nbytes * inside + (0 if e.stored or e.readers & ~mask else e.nbytes)
-                    instead = 0.0 if inside == 1 and not e.warps else e.nbytes * (inside + 1) / shared
+                    alone = inside == 1 and not e.warps
+                    instead = 0.0 if alone else e.nbytes * (inside + 1) / shared
                     memory += saved / self.rate - instead
         calls = (len(ids) - 1) * self.device.launch_us
         return Gain(self._us(memory), calls, self._us(self._penalty(mask, ids)))
@@ -223,7 +231,8 @@ class Evaluator:
         return max(0.0, together - sum(map(self._alone.__getitem__, ids)))
 
     def _resident(self, shared: int) -> int:
-        return resident_warps(self.device, min(BLOCK, self.device.max_block), shared, FIXED_REGISTERS)
+        block = min(BLOCK, self.device.max_block)
+        return resident_warps(self.device, block, shared, FIXED_REGISTERS)
 
     def _latency(self, vertex: Vertex, warps: float, resident: int, again: int) -> float:
         """N_wave * L_warp of one vertex. Memory is busy before all warps are, as in ``cost``."""

@@ -59,23 +59,28 @@ def latency_us(kernel: Kernel) -> float:
     """Modelled microseconds of one launch on a GPU: segments, grid barriers, and the launch."""
     device = kernel.device
     cycles = sum(segment_cycles(kernel, s) for s in kernel.segments)
-    return device.launch_us + device.grid_barrier_us * kernel.grid_barriers + cycles / CYCLES["gpu"].clock * 1e6
+    barriers = device.grid_barrier_us * kernel.grid_barriers
+    return device.launch_us + barriers + cycles / CYCLES["gpu"].clock * 1e6
 
 
 def segment_cycles(kernel: Kernel, segment: Segment) -> float:
     """``N_wave * L_warp`` of one segment."""
     warps = max(1, kernel.block // 32)
-    resident = resident_warps(kernel.device, kernel.block, kernel.shared_bytes, FIXED_REGISTERS + live_registers(kernel))
+    registers = FIXED_REGISTERS + live_registers(kernel)
+    resident = resident_warps(kernel.device, kernel.block, kernel.shared_bytes, registers)
     resident = min(resident, kernel.grid * warps)
     cost = dict(CYCLES["gpu"].cost)
     active = min(resident, segment.tasks * warps)
     cost["memory"] = max(cost["memory"], active * SECTOR * 4 / bytes_per_cycle(kernel.device))
-    return max(1.0, segment.tasks * warps / resident) * sum(cost[kind] * n for kind, n in instructions(kernel, segment).items())
+    latency = sum(cost[kind] * n for kind, n in instructions(kernel, segment).items())
+    return max(1.0, segment.tasks * warps / resident) * latency
 
 
 def resident_warps(device: Device, block: int, shared: int, registers: int) -> int:
     """The warps (on a CPU: cores) of the whole device that run at once. The paper's occupancy."""
-    return device.wave(block, shared, registers) * (block // 32) if device.kind == "gpu" else device.sms
+    if device.kind != "gpu":
+        return device.sms
+    return device.wave(block, shared, registers) * (block // 32)
 
 
 def bytes_per_cycle(device: Device) -> float:
@@ -89,7 +94,8 @@ def instructions(kernel: Kernel, segment: Segment) -> dict[str, float]:
     A memory access counts once for 128 bytes. Lanes that read far apart count once for each sector.
     An element that the segment has read before comes from the cache.
     """
-    lanes = segment.thread_map.threads_per_row if segment.kind == "row" and segment.chunks == 1 else kernel.block
+    by_row = segment.kind == "row" and segment.chunks == 1
+    lanes = segment.thread_map.threads_per_row if by_row else kernel.block
 
     across = "row" if lanes == 1 else "col"
     sizes = {b.name: (b.scope, itemsize(b.dtype)) for b in kernel.buffers}
@@ -100,7 +106,8 @@ def instructions(kernel: Kernel, segment: Segment) -> dict[str, float]:
         columns = min(segment.chunk, phase.cols) if chunked else phase.cols
         serial = -(-phase.serial // segment.slices)
         turns = -(-columns // lanes) * serial
-        for stmt, trips in [*((s, 1) for s in parts(phase).before), *((s, turns) for s in parts(phase).body)]:
+        once = ((s, 1) for s in parts(phase).before)
+        for stmt, trips in [*once, *((s, turns) for s in parts(phase).body)]:
             for kind, n in _costs(segment, stmt, sizes, seen, across).items():
                 found[kind] += n * trips
         found["light"] += len(parts(phase).folds) * turns
@@ -147,7 +154,8 @@ Event = tuple[frozenset[str], frozenset[str]]  # names that a step defines, name
 def live_registers(kernel: Kernel) -> int:
     """The most values alive at once in a thread (the lifetime analysis of section 6.3)."""
     constants = frozenset(name for name, _, _ in kernel.constants)
-    return max((most_alive([(d, r - constants) for d, r in events(s)]) for s in kernel.segments), default=0)
+    lives = ([(d, r - constants) for d, r in events(s)] for s in kernel.segments)
+    return max(map(most_alive, lives), default=0)
 
 
 def events(segment: Segment) -> list[Event]:
@@ -164,7 +172,8 @@ def events(segment: Segment) -> list[Event]:
 
 
 def _event(stmt: Scalar) -> Event:
-    return frozenset() if isinstance(stmt, Store) else frozenset((stmt.target,)), frozenset(operands(stmt))
+    defined = frozenset() if isinstance(stmt, Store) else frozenset((stmt.target,))
+    return defined, frozenset(operands(stmt))
 
 
 def most_alive(steps: Sequence[Event]) -> int:

@@ -128,20 +128,24 @@ class Explorer:
         seen: list[Candidate] = []
         pools = [self._combine(Candidate(0, 0, 0, 0.0), l, seen) for _, l in sorted(levels.items())]
         while len(pools) > 1:
-            pools = [self._merge(pools[k], pools[k + 1], seen) if k + 1 < len(pools) else pools[k] for k in range(0, len(pools), 2)]
+            pairs = [pools[k:k + 2] for k in range(0, len(pools), 2)]
+            pools = [self._merge(p[0], p[1], seen) if len(p) == 2 else p[0] for p in pairs]
         return sorted({p.mask: p for p in seen}.values(), key=lambda p: p.rank)
 
-    def _combine(self, first: Candidate, consumers: Sequence[int], seen: list[Candidate]) -> list[Candidate]:
+    def _combine(self, first: Candidate, consumers: Sequence[int],
+                 seen: list[Candidate]) -> list[Candidate]:
         """The best unions of ``first`` with patterns of its consumers. ``seen`` collects them."""
         if len(consumers) > GROUP:
             half = len(consumers) // 2
-            return self._merge(self._combine(first, consumers[:half], seen), self._combine(first, consumers[half:], seen), seen)
+            left = self._combine(first, consumers[:half], seen)
+            return self._merge(left, self._combine(first, consumers[half:], seen), seen)
         pool = [first]
         for c in consumers:
             pool += [union for p in pool for q in self.found[c] if (union := self._union(p, q))]
         return self._best(pool, seen)
 
-    def _merge(self, left: Sequence[Candidate], right: Sequence[Candidate], seen: list[Candidate]) -> list[Candidate]:
+    def _merge(self, left: Sequence[Candidate], right: Sequence[Candidate],
+               seen: list[Candidate]) -> list[Candidate]:
         """The best patterns of two groups and of their unions."""
         unions = [union for p in left for q in right if (union := self._union(p, q)) is not None]
         return self._best([*left, *right, *unions], seen)

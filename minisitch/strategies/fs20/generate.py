@@ -45,7 +45,8 @@ class Choice:
 
     def __str__(self) -> str:
         c = self.composition
-        name = {0: "adaptive mapping", 1: "thread template", 32: "warp template"}.get(c.threads_per_row, "block template")
+        templates = {0: "adaptive mapping", 1: "thread template", 32: "warp template"}
+        name = templates.get(c.threads_per_row, "block template")
         kept = "sub-roots by rule" if c.kept is None else count(len(c.kept), "expensive sub-root")
         size = f", {c.threads} threads a block" if c.threads else ""
         tried = f"the least of {count(self.tried, 'schedule')} ({self.dropped} could not be built)"
@@ -63,7 +64,8 @@ class PatternRefusal:
 
 def groups(graph: Graph, kept: tuple[int, ...] = ()) -> dict[int, tuple[int, ...]]:
     """Each sub-root or root with the operations that reach it directly (the paper's grouping)."""
-    roots = [n.id for n in graph.nodes if n.kind == "reduce" or n.id in graph.outputs or n.id in kept]
+    roots = [n.id for n in graph.nodes
+             if n.kind == "reduce" or n.id in graph.outputs or n.id in kept]
     rest = {n.id for n in graph.nodes if n.kind != "source"}.difference(roots)
     return {root: upstream(graph, (root,), rest) for root in roots}
 
@@ -78,7 +80,8 @@ def expensive(graph: Graph) -> tuple[int, ...]:
 
 def templates(graph: Graph, device: Device) -> Iterator[Stitching]:
     """Each template with each launch size, then adaptive mapping, which may split long rows."""
-    if device.kind == "gpu" and any(n.kind == "reduce" and is_row_reduce(graph, n) for n in graph.nodes):
+    rows = any(n.kind == "reduce" and is_row_reduce(graph, n) for n in graph.nodes)
+    if device.kind == "gpu" and rows:
         for threads in sorted({min(size, device.max_block) for size in LAUNCH_SIZES}):
             for per_row in sorted({1, min(32, threads), threads}):
                 yield replace(LOCAL, threads_per_row=per_row, threads=threads)
@@ -104,7 +107,8 @@ class Generator:
             self.prices.kernel(pattern)
         except BarrierNeeded as refused:
             body = extract(self.prices.graph, pattern)
-            return PatternRefusal(body.in_whole(str(refused)), body.origin[refused.value], body.origin[refused.reader])
+            return PatternRefusal(body.in_whole(str(refused)), body.origin[refused.value],
+                                  body.origin[refused.reader])
         except KernelError as refused:
             return PatternRefusal(str(refused))
         return None

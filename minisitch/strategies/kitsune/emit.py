@@ -122,11 +122,13 @@ class Flow:
         lines = [f"# pipeline {source.name}: a program of its own, with ids of its own",
                  str(self.body), "", str(source.pipeline), "",
                  f"{source.name}: {source.grid} blocks of {source.block} threads, all resident; "
-                 f"{source.registers} registers a thread, {source.shared_bytes} B of shared memory a block"]
+                 f"{source.registers} registers a thread, {source.shared_bytes} B of shared "
+                 "memory a block"]
         for stage in source.pipeline.stages:
             lines.append(f"  {stage.name}: {count(stage.blocks, 'block')} from {first} on")
             first += stage.blocks
-        lines += [f"  {a.kind} {a.name}: {a.size} x {a.dtype}, {a.size * itemsize(a.dtype)} B" for a in source.arrays]
+        lines += [f"  {a.kind} {a.name}: {a.size} x {a.dtype}, {a.size * itemsize(a.dtype)} B"
+                  for a in source.arrays]
         return "\n".join([*lines, "", "# after emit, for cuda", source.text.rstrip()])
 
 
@@ -265,7 +267,8 @@ class _Emitter:
                 yield f"    {_pooled(dtype, k)} = cuda.shared.array({size}, {numpy_name(dtype)})"
         for product in self.products.values():
             yield from (f"    {line}" for line in product.declare())
-        yield f"    for k in range(block * {self.threads} + thread, {counters}, {grid * self.threads}):"
+        start = f"block * {self.threads} + thread"
+        yield f"    for k in range({start}, {counters}, {grid * self.threads}):"
         yield "        counters[k] = 0"
         yield "    grid.sync()  # all blocks are resident, and all counters zero"
 
@@ -389,7 +392,8 @@ class _Emitter:
             direct = [place for node, place in results if node == product]
             results = [(node, place) for node, place in results if node != product]
             t = self.small[product].type
-            direct = direct or [self._scratch(f"s{number}_m{product}", t.dtype, t.size, stage.blocks)]
+            name = f"s{number}_m{product}"
+            direct = direct or [self._scratch(name, t.dtype, t.size, stage.blocks)]
             self._product(self.small[product], direct)
             known = {product: direct[0]}
             if results:
@@ -497,7 +501,8 @@ class _Emitter:
             self.w.line(line)
         self.w.depth = mark
 
-    def _operand(self, value: int, matrix: Sequence[Index], rows: int, cols: int) -> Matrix | Elements:
+    def _operand(self, value: int, matrix: Sequence[Index], rows: int,
+                 cols: int) -> Matrix | Elements:
         """A product's operand behind views: a matrix if it lies as one, else single elements."""
         shape = self.small[value].type.shape
         batch = matrix[len(matrix) - len(shape) + 2:]

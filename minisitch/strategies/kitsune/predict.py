@@ -77,7 +77,8 @@ def workload(graph: Graph, pipeline: Pipeline, device: Device,
         given, size = tiles, graph[q.node].type.nbytes
         if q.node in whole:
             joined = parted and stages[q.producer].role != "final"
-            given, size = (fired[q.consumers[0]], size * parts[q.consumers[0]]) if joined else (1, size)
+            given = fired[q.consumers[0]] if joined else 1
+            size *= parts[q.consumers[0]] if joined else 1
         producer, *consumers = (stages[k].name for k in (q.producer, *q.consumers))
         channels.append(Channel(producer, tuple(consumers), -(-size // given), entries=given,
                                 returned=returned.get(q.node) == q.producer))

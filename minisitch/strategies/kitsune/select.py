@@ -154,7 +154,8 @@ def _operands(graph: Graph, node: Node) -> list[int]:
 def select(graph: Graph, library: Sequence[OperatorPattern] = LIBRARY) -> Selection:
     """Find the subgraphs that could be pipelines, in one pass over the line."""
     line, letters = spell(graph)
-    decisions = [Decision((n,), "keep apart", *why) for n in line if (why := exclusion(graph, graph[n]))]
+    excluded = ((n, exclusion(graph, graph[n])) for n in line)
+    decisions = [Decision((n,), "keep apart", *why) for n, why in excluded if why]
     found: list[Subgraph] = []
     start = 0
     while start < len(line):
@@ -226,7 +227,8 @@ class _Match:
             return decision, bisect_left(self.line, path[1])
         arguments = len(outside(self.graph, nodes)) + len(leaving(self.graph, nodes))
         if arguments > MOST_ARGUMENTS:
-            why = f"{arguments} values go in and out, and {MOST_ARGUMENTS} is the limit: it ends earlier"
+            why = (f"{arguments} values go in and out, and {MOST_ARGUMENTS} is the limit: "
+                   "it ends earlier")
             return Decision((nodes[0],), "keep apart", "argument-limit", why), end - 1
         return None
 

@@ -40,7 +40,8 @@ def operand_axis(graph: Graph, node: Node, position: int, axis: int) -> int | No
     if node.kind == "map" or node.op == "ufunc":
         return axis
     if node.kind == "reduce":
-        kept = [a for a in range(operand.rank) if node.attr("keepdims") or a not in node.attr("axes")]
+        axes, keepdims = node.attr("axes"), node.attr("keepdims")
+        kept = [a for a in range(operand.rank) if keepdims or a not in axes]
         return None if kept[axis] in node.attr("axes") else kept[axis]
     if node.op == "matmul":
         return _product_axis(node.type.rank, operand, position, axis)
@@ -231,7 +232,8 @@ class _Work:
     def check_whole(self) -> None:
         """Refuse a computed value that every tile needs whole, since it must exist before."""
         for node in self.graph.nodes:
-            computed = node.kind not in ("source", "move") or node.op in ("concatenate", "update", "gather")
+            moves = node.kind in ("source", "move")
+            computed = not moves or node.op in ("concatenate", "update", "gather")
             if self.axes.get(node.id) == WHOLE and computed:
                 why = "every tile needs all of it: it is computed once, before"
                 self.refused.setdefault(node.id, why)

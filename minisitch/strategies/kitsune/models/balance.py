@@ -181,7 +181,8 @@ def _passes(load: StageLoad, blocks: int, device: Device) -> float:
     return 1 / busy if busy else inf
 
 
-def _bounds(loads: Loads, channels: Channels, device: Device, blocks: Mapping[str, int]) -> list[Bound]:
+def _bounds(loads: Loads, channels: Channels, device: Device,
+            blocks: Mapping[str, int]) -> list[Bound]:
     tiles = pass_tiles(loads)
     found = [Bound(load.name, tiles * _passes(load, blocks[load.name], device)) for load in loads]
     dram, l2 = pipeline_bytes(loads, channels, device)

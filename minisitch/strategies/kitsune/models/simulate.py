@@ -105,7 +105,8 @@ def dataflow(loads: Loads, channels: Channels, device: Device,
             dram, cached = load.dram_bytes, load.l2_bytes
             for i, channel in ends(channels, load):
                 size = fired_entries(channel, load, tile, loads) * channel.tile_bytes
-                dram += size * (i in outside or (channel.returned and channel.producer == load.name))
+                written = channel.returned and channel.producer == load.name
+                dram += size * (i in outside or written)
                 cached += size * (i not in outside)
             lane.append(Task(load, tile, us, draw, dram, dram + cached))
         lanes.append(lane)
@@ -155,7 +156,9 @@ class _Active:
 
     def soonest(self, dram: float, l2: float) -> float:
         """Microseconds until it ends one of these, at these bytes a microsecond."""
-        return 0.0 if self.over else min(self.us or inf, self.dram / dram or inf, self.l2 / l2 or inf)
+        if self.over:
+            return 0.0
+        return min(self.us or inf, self.dram / dram or inf, self.l2 / l2 or inf)
 
     def spend(self, step: float, dram: float, l2: float) -> None:
         """Let ``step`` microseconds pass. What would end within rounding ends too."""
@@ -226,8 +229,9 @@ class _Simulation:
             draws[found.task.load.kind] += found.task.draw * (found.us > 0)
             found.spend(step, dram, l2)
         if step:
-            self.moments.append(Moment(self.clock, self.clock + step, draws["simt"], draws["tensor"],
-                                       float(sharing_dram > 0), float(sharing_l2 > 0)))
+            self.moments.append(Moment(
+                self.clock, self.clock + step, draws["simt"], draws["tensor"],
+                float(sharing_dram > 0), float(sharing_l2 > 0)))
         self.clock += step
 
     def _finish(self, found: _Active, lane: int) -> None:
@@ -255,7 +259,9 @@ class _Simulation:
             channel = self.channels[i]
             if wanted == "room":
                 last = min(self.taken[i], key=lambda name: self.taken[i][name])
-                wanted = f"room in {channel.name} (depth {channel.depth}; {last} has given back {self.taken[i][last]})"
+                given = self.taken[i][last]
+                wanted = (f"room in {channel.name} (depth {channel.depth}; "
+                          f"{last} has given back {given})")
             else:
                 wanted = f"a tile of {channel.producer}, which has published {self.published[i]}"
             said.append(f"{task.load.name} (tile {task.tile}) waits for {wanted}")
