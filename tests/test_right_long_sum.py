@@ -134,3 +134,22 @@ def test_a_sum_that_starts_nowhere_raises_numpys_error(line):
         f(np.ones(3))
     with pytest.raises(ValueError, match="identity"):
         ms.jit(f, target="reference")(np.ones(3))
+
+
+PRODUCTS = {"i,j->ij": lambda x, k: np.einsum("i,j->ij", x, x), "i,->i": lambda x, k: np.einsum("i,->i", x, k), "i,i->i": lambda x, k: np.einsum("i,i->i", x, -x),
+            "dot": lambda x, k: np.dot(x, k), "dot of a row": lambda x, k: np.dot(k, x[None]), "inner": lambda x, k: np.inner(x, k), "dot of one": lambda x, k: np.dot(x[:1], k),
+            "dot of 2": lambda x, k: (x.dot(2), np.dot(2.0, x), np.dot(x, 0)), "dot of integers": lambda x, k: np.dot(np.isinf(x).astype(int), 2)}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("form", PRODUCTS)
+def test_products_without_a_sum_are_added_to_zeros_as_numpy_does(form, dtype):
+    """np.einsum adds to zeros, and so does BLAS, which skips a factor of 0 altogether: np.dot([inf, nan], 0.0) is [0, 0]."""
+    x = np.array([np.inf, np.nan, -0.0, 0.0, -1, 2], dtype)
+    for k in (2.0, -1.0, 0.0, -0.0, np.inf):
+        with np.errstate(all="ignore"):
+            wants = PRODUCTS[form](x, np.array(k, dtype))
+        gots = ms.jit(PRODUCTS[form], target="reference" if k else "python")(x, np.array(k, dtype))
+        for got, want in zip(*(each if isinstance(each, tuple) else (each,) for each in (gots, wants)), strict=True):
+            assert (got.dtype, got.shape) == (want.dtype, want.shape) and np.array_equal(got, want, equal_nan=want.dtype.kind == "f")
+            assert np.isnan(want).tolist() == np.isnan(got).tolist() and np.array_equal(np.signbit(got) & ~np.isnan(want), np.signbit(want) & ~np.isnan(want))

@@ -83,7 +83,10 @@ WHOLE.update({
 def dot(a, b, out=None):
     a, b = lift(a), lift(b)
     if a.ndim == 0 or b.ndim == 0:
-        return deliver(np.multiply(a, b), out)
+        product: Any = np.multiply(a, b)
+        if product.size > 1 and product.dtype in (np.float32, np.float64):  # BLAS adds to zeros, and skips a factor of 0
+            product = np.where((b if a.ndim else a) == 0, 0, product + 0.0)
+        return deliver(product, out)
     if (a.ndim <= 2 and b.ndim <= 2) or b.ndim == 1:
         return deliver(_matmul(a, b), out)
     return deliver(np.tensordot(a, b, (-1, max(b.ndim - 2, 0))), out)
@@ -93,7 +96,7 @@ def dot(a, b, out=None):
 def inner(a, b, /):
     a, b = lift(a), lift(b)
     if not a.ndim or not b.ndim:
-        return np.multiply(a, b)
+        return dot(a, b)
     result: Any = np.tensordot(a, b, (-1, -1))
     return result if result.ndim else fresh(result.node)
 
@@ -173,7 +176,8 @@ def _contract(a: Term, b: Term, needed: str) -> Term:
         return reshaped(_arrange(term, "".join(c for c in letters if c in own)), [own.get(c, 1) for c in letters])
 
     if not inner:
-        return Term(np.multiply(spread(a), spread(b)), letters)
+        product = np.multiply(spread(a), spread(b))
+        return Term(product if product.dtype.kind == "b" else product + 0, letters)  # NumPy adds it to zeros: -0.0 becomes 0.0
     product = record("matmul", matrix(a, rows, inner), matrix(b, inner, columns))
     return Term(reshaped(product, [sides[c] for c in letters]), letters)
 
