@@ -240,6 +240,7 @@ def test_a_warning_that_is_an_error_is_the_users(tmp_path):
 def test_copies_and_known_values_are_none():
     def f(x):
         three = np.zeros(3).sum() + 3
-        assert repr(x).startswith("Array(f64[")  # to look at, but no result: NumPy's has the values
+        print([x])  # to look at
+        assert repr(three) == "np.float64(3.0)"
         return copy.deepcopy(x) + copy.copy(x) + float(three) + int(three) + hash(three) * 0, f"{three}"
     assert (ms.jit(f, target="python")(X)[0] == X * 2 + 6).all() and sys.version_info

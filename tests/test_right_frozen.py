@@ -10,23 +10,31 @@ import collections
 import contextlib
 import contextvars
 import ctypes
+import dataclasses
 import datetime
 import decimal
 import enum
 import functools
 import gc
+import importlib
+import inspect
 import io
 import itertools
+import logging
 import math
 import operator
 import os
 import queue
 import random
 import re
+import reprlib
+import string
 import sys
 import threading
 import time
 import types
+import typing
+import warnings
 import weakref
 from pathlib import Path
 
@@ -42,7 +50,7 @@ depth = 1.0
 
 
 class Base:
-    k = 2.0
+    k: 1 = 2.0
 
     def scaled(self, x):
         return x * self.k
@@ -261,9 +269,95 @@ SEEN |= {  # what a class has from its bases, and what an array of objects holds
     "another list in a record": (lambda x: x * OUT.field["a"][0], lambda i: OUT.field.__setitem__("a", [i])),
     "an attribute behind an array of objects": (lambda x: x * OUT.objects[0].k, lambda i: setattr(OUT.o, "k", i)),
 }
+SEEN |= {  # what a function tells without a call of it, and what an object of a library holds
+    "an entry of the annotations": (
+        lambda x: x * annotated.__annotations__["return"], lambda i: annotated.__annotations__.update({"return": i})),
+    "the annotations, asked for by a library": (lambda x: x * typing.get_args(typing.get_type_hints(annotated)["return"])[0],
+                                                lambda i: annotated.__annotations__.update({"return": typing.Literal[i]})),
+    "the annotations of a class": (lambda x: x * Base.__annotations__["k"], lambda i: Base.__annotations__.update(k=i)),
+    "a default of a function that is not called": (
+        lambda x: x * inspect.signature(defaulted).parameters["a"].default, lambda i: setattr(defaulted, "__defaults__", (i,))),
+    "a named default of a function that is not called": (
+        lambda x: x * defaulted.__kwdefaults__["b"], lambda i: setattr(defaulted, "__kwdefaults__", {"b": i})),
+    "the code of a function that is not called": (
+        lambda x: x * helper.__code__.co_argcount, lambda i: setattr(helper, "__code__", (CODE, PAIR)[i % 2])),
+    "the closure of a function that is not called": (
+        lambda x: x * OUT.closed.__closure__[0].cell_contents, lambda i: setattr(OUT.closed.__closure__[0], "cell_contents", i)),
+    "the default of a dataclass's field": (
+        lambda x: x * dataclasses.fields(Kept)[0].default, lambda i: setattr(Kept.__dataclass_fields__["k"], "default", i)),
+    "a list in a slice": (lambda x: x * OUT.slices[0].stop[0], lambda i: OUT.slices[0].stop.__setitem__(0, i)),
+    "an object in a slice": (lambda x: x * OUT.slices[1].stop.k, lambda i: setattr(OUT.o, "k", i)),
+    "an attribute of a partial": (lambda x: x * OUT.partial.k, lambda i: setattr(OUT.partial, "k", i)),
+    "an object of a library in another": (lambda x: x * OUT.outer.inner.k, lambda i: setattr(OUT.outer.inner, "k", i)),
+    "an array of an object in one of a library": (lambda x: x * OUT.outer.mine.v, lambda i: setattr(OUT.o, "v", np.full(4, i))),
+    "a cache of an object of a library": (lambda x: x * OUT.outer.cache["k"], lambda i: OUT.outer.cache.update(k=i)),
+    "an attribute of a library's class": (
+        lambda x: x * len(string.Template.delimiter), lambda i: setattr(string.Template, "delimiter", "$" * (4 - i))),
+    "an attribute of the class of a library's object": (
+        lambda x: x * len(OUT.template.delimiter), lambda i: setattr(string.Template, "delimiter", "$" * (4 - i))),
+    "a method of a library's class": (lambda x: x * len(string.Template("ab").safe_substitute()),
+                                      lambda i: setattr(string.Template, "safe_substitute", [lambda self: "", SUBSTITUTE][i % 2])),
+    "an object in a library's module": (lambda x: x * reprlib.aRepr.maxlist, lambda i: setattr(reprlib.aRepr, "maxlist", 9 - i)),
+    "a module in a library's module": (lambda x: x * os.path.sep.count(os.path.altsep or "/"), lambda i: setattr(os.path, "altsep", [None, "?"][i % 2])),
+    "a special method that a class gets": (lambda x: x * (2 if OUT.empty else 3), lambda i: setattr(Empty, "__bool__", lambda self: i % 2 == 0)),
+    "a way to compare that a class gets": (lambda x: x * (2 if OUT.empty == 5 else 3), lambda i: setattr(Empty, "__eq__", lambda self, other: i % 2)),
+    "a method that a class in between gets": (
+        lambda x: x * OUT.lowest.above(), lambda i: i == 2 and setattr(Middle, "above", lambda self: 7.0)),
+    "a property that hides an attribute": (lambda x: x * OUT.hiding.k, lambda i: OUT.hiding.__dict__.update(k=i)),
+    "a property that comes to hide an attribute": (
+        lambda x: x * OUT.empty.k, lambda i: i == 2 and setattr(Empty, "k", property(lambda self: 9.0))),
+    "whether a warning is an error": (lambda x: x * warned(), lambda i: warnings.simplefilter(["ignore", "error"][i % 2])),
+    "how a number is printed": (
+        lambda x: x * len(str(OUT.third)), lambda i: np.set_printoptions(legacy=[False, "1.13"][i % 2])),
+    "a jitted method of an object": (lambda x: OUT.hiding.jitted(x), lambda i: OUT.hiding.__dict__.update(k=i)),
+}
 SCALED, PLUS = Base.scaled, lambda self, x: x + 5
+SUBSTITUTE, PAIR = string.Template.safe_substitute, (lambda a, b: a).__code__
 TANH, NORM, PI, SINE, ABS, THIRD = np.tanh, np.linalg.norm, np.pi, math.sin, abs, (decimal.Decimal(1), decimal.Decimal(3))
 xp = np
+
+
+def annotated(x) -> 2:
+    return x
+
+
+def warned():
+    try:
+        warnings.warn("heard", stacklevel=1)
+    except UserWarning:
+        return 2
+    return 3
+
+
+@dataclasses.dataclass
+class Kept:
+    k: float = 1.0
+
+
+class Empty:
+    pass
+
+
+class Highest:
+    def above(self):
+        return 1.0
+
+
+class Middle(Highest):
+    pass
+
+
+class Lowest(Middle):
+    def above(self):
+        return super().above() * 2
+
+
+class Hiding:
+    k = property(lambda self: vars(self)["k"] * 2)
+
+    @ms.jit
+    def jitted(self, x):
+        return x * self.k
 
 
 def by_math(x):
@@ -360,7 +454,14 @@ class Like(Field):
         return self.value
 
 
+def closing(number):
+    return lambda: number
+
+
 def new_world():
+    for kind, names in ((Empty, ("__bool__", "__eq__", "k")), (Middle, ("above",))):
+        [delattr(kind, name) for name in names if name in vars(kind)]
+    annotated.__annotations__["return"], Base.__annotations__["k"], Kept.__dataclass_fields__["k"].default = 1.0, 1.0, 1.0
     for name in ("appears", "len"):
         globals().pop(name, None)
     if "extra" in vars(Base):
@@ -379,7 +480,12 @@ def new_world():
     sys.modules["hunted_module"].k = 1.0
     numbers, listed, plain, w = {"a": 1.0}, [1.0, 2.0], array.array("d", [1.0, 2.0]), np.ones(4)
     o = Base()
+    inner, partial, empty, hiding = argparse.Namespace(k=1.0), functools.partial(len), Empty(), Hiding()
+    partial.k = empty.k = vars(hiding)["k"] = 1.0
+    o.v = np.ones(4)
     OUT.__dict__.update(
+        closed=closing(1.0), slices=(slice([1.0]), slice(o)), partial=partial, template=string.Template(""), empty=empty, third=np.float64(1 / 3),
+        outer=argparse.Namespace(inner=inner, mine=o, cache={"k": 1.0}), lowest=Lowest(), hiding=hiding,
         o=o, d=Derived(), mode=Mode.SLOW, held=type("Held", (), {"__module__": __name__, "field": Field(2.0)})(), looked=Looked(),
         get=operator.attrgetter("k"), numbers=numbers, chained=collections.ChainMap({}, numbers), proxy=types.MappingProxyType(numbers),
         settings=Settings(a=1.0), plain=plain, buffer=bytearray(b"\1\2"), view=memoryview(plain),
@@ -443,6 +549,20 @@ class Log(list):
 
 LOG = Log()
 LOG.o = DOUBLING = Doubling()
+OUTER = argparse.Namespace(inner=argparse.Namespace(k=1.0), cache={}, generator=np.random.default_rng(0), numbers=iter([1.0, 2.0]))
+FLAT, LOG_OF, LOCK, CONTEXT = np.ones(4).flat, logging.getLogger("hunted"), threading.Lock(), contextvars.copy_context()
+
+
+class Caching:
+    k = 1.0
+
+    @functools.cache  # noqa: B019
+    def number(self):
+        return self.k
+
+
+CACHING = Caching()
+CACHING.number()
 DRAW, SYSTEM, HANDLE = np.random.default_rng(0).random, random.SystemRandom(), io.StringIO("1")
 REFUSED = {
     "a bound method of a generator": (lambda x: x * OUT.draw(4), "OUT.draw().*Draw outside"),  # was a segmentation fault
@@ -487,6 +607,26 @@ REFUSED = {
     "a new size in place": (lambda x: (OUT.w.resize((2, 2)), x)[1], "ndarray.resize"),
     "other bits of a new array": (lambda x: (np.ones(4).view(np.int64).__setitem__(0, 5), x)[1], "writes to an array"),
     "a new name in NumPy": (lambda x: (setattr(np, "hunted", 1), x)[1], "numpy.hunted.*Set it outside"),
+    "the bases of a class, changed": (lambda x: (setattr(Heir, "__bases__", (Other,)), x * Heir.rate)[1], "Heir.__bases__.*nothing there"),
+    "the code of a function, changed": (lambda x: (setattr(other, "__code__", PAIR), x)[1], "other.__code__.*nothing there"),
+    "the defaults of a function, changed": (lambda x: (setattr(defaulted, "__defaults__", (9.0,)), x)[1], "defaulted.__defaults__.*nothing"),
+    "an attribute of an object in a library's": (
+        lambda x: (setattr(OUTER.inner, "k", 2.0), x)[1], "OUTER.inner.k.*nothing there"),
+    "a cache of a library's object": (lambda x: (OUTER.cache.update(k=2.0), x)[1], r"OUTER.cache\['k'\].*nothing there"),
+    "a generator of a library's object": (lambda x: x * OUTER.generator.random(4), "random numbers from OUTER.generator.*Draw outside"),
+    "an iterator of a library's object": (lambda x: x * next(OUTER.numbers), "numbers, an iterator that.*Take the next one"),
+    "an element of a.flat": (lambda x: x * FLAT[0], r"FLAT\[...\].*a.ravel\(\)"),
+    "a write to an element of a.flat": (lambda x: (FLAT.__setitem__(0, 1.0), x)[1], r"FLAT\[...\].*a.ravel\(\)"),
+    "whether a logger is on": (lambda x: x * LOG_OF.isEnabledFor(10), r"isEnabledFor\(\).*Ask outside"),
+    "how loud a logger is": (lambda x: x * LOG_OF.getEffectiveLevel(), r"getEffectiveLevel\(\).*Ask outside"),
+    "the classes made of a class": (lambda x: x * len(Base.__subclasses__()), r"Base.__subclasses__\(\).*Ask outside"),
+    "whether a lock is held": (lambda x: x * LOCK.locked(), r"lock.locked\(\).*Ask outside"),
+    "a context of variables": (lambda x: x * CONTEXT.run(lambda: 1.0), r"Context.run\(\).*Ask outside"),
+    "the context of variables": (lambda x: x * len(contextvars.copy_context()), r"copy_context\(\).*Ask outside"),
+    "a module by its name": (lambda x: x * importlib.import_module("string").hunted, r"import_module\(\).*import statement"),
+    "a method with a cache": (lambda x: x * CACHING.number(), r"Caching.number\(\), a method with a cache.*Give a function the cache"),
+    "the text of an array": (lambda x: x * len(repr(x)), r"repr\(\) of a traced f64\[4\].*x.shape"),
+    "the text of an array in a list": (lambda x: x * len(f"{[x]}"), "repr.*of a traced .*x.shape"),
     "what a cached property makes of arrays": (lambda x: x * DOUBLING.doubled, "DOUBLING.doubled.*nothing there"),
 }
 

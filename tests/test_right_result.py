@@ -4,6 +4,7 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import pprint
 import re
 import types
 from typing import Any, NamedTuple
@@ -93,7 +94,7 @@ HIDE = {
     "nested": lambda x: (x, [State([{"a": Slotted((x + 1,))}])]), "default": lambda x: [lambda y=x + 1: y], "frozenset": lambda x: frozenset([State]) and {State(x).__repr__},
     "plain iterator": lambda x: iter([1, 2]), "range iterator": lambda x: iter(range(3)), "memo": lambda x: functools.lru_cache(lambda y=x: y),
     "ExitStack": lambda x: contextlib.ExitStack().enter_context(contextlib.closing(types.SimpleNamespace(close=print, x=x))), "module": lambda x: np,
-    "class": lambda x: type(x), "text": lambda x: repr(x), "ufunc": lambda x: np.add, "flat": lambda x: x.flat,
+    "class": lambda x: type(x), "text": lambda x: pprint.pformat(x), "ufunc": lambda x: np.add, "flat": lambda x: x.flat,
 }
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -35,8 +36,8 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from ..errors import MinisitchError
 from ..graph import TensorType
 from .numbers import Number, fitting, plain
-from .recorder import Recorder, assigns_element, check_dtype, current, refuse
-from .refusals import NO_VALUE, REMEDIES, refuse_value
+from .recorder import ACTIVE, Recorder, assigns_element, check_dtype, current, refuse, user_file
+from .refusals import NO_VALUE, REMEDIES, called_by, refuse_value
 from .tree import refuse_other_meanings
 
 # NumPy's function -> handler; NumPy's own source is traced for others
@@ -235,6 +236,10 @@ class TracedArray(NDArrayOperatorsMixin):
         return (self[i] for i in range(self.shape[0]))
 
     def __repr__(self) -> str:
+        frame = sys._getframe(1)  # of the program, or of a debugger or library that prints
+        if ACTIVE.get() and user_file(frame.f_code.co_filename) and called_by(frame)[1] is not print:
+            value = self.known("repr")
+            return repr(value[()] if self.is_scalar else value)
         return f"Array({self.type})"
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -21,6 +21,8 @@ import datetime
 import dis
 import enum
 import functools
+import importlib
+import logging
 import os
 import random
 import re
@@ -51,6 +53,7 @@ from .parts import (
     changed_keys,
     is_plain,
     is_users,
+    is_users_own,
     owner_of,
     parts,
     put_back,
@@ -61,6 +64,7 @@ from .recorder import ACTIVE, current, refuse, user_file, user_line
 from .refusals import called_by
 
 MOST_MET = 20_000  # objects, lists and dicts
+DEEP = 3  # objects of libraries, each in the one before
 COMMON = [("np.random", np.random.get_state.__self__), ("random", random.getstate.__self__)]  # generators without a name
 # objects written in C whose methods tell nothing that changes, or nothing that counts
 LOCKS = (type(_thread.allocate_lock()), type(_thread.RLock()), np.ufunc, np.dtype)
@@ -70,6 +74,7 @@ AGAIN = "the program runs once, so the result would be the same at every call"
 DRAWN = ("Draw outside and pass the array in as an argument, or use a generator with a seed inside, np.random.default_rng(seed), "
          "for the same numbers at every call")
 NEXT = "Take the next one outside and pass it in as an argument"
+FLAT = "Write a.ravel(), of the array itself"
 ASK = "Ask outside, and pass the answer in as an argument"
 SETTING = "Set it outside; inside, write with np.errstate(...) for np.seterr"
 UNSEEN = "later calls would not see what changes there"
@@ -87,9 +92,17 @@ ASKED: dict[Any, tuple[str, str, bool]] = {
     **dict.fromkeys((open, input, os.open, os.stat, os.listdir, os.scandir, os.getcwd, *ENVIRONMENT), (AGAIN, ASK, False)),
     **{getattr(type(os.environ), name).__code__: (OUTCOME, SETTING, False) for name in ("__setitem__", "__delitem__")},
     **dict.fromkeys((globals, eval, exec), (UNSEEN, "Write the name, or the expression, itself", True)),
+    **dict.fromkeys((__import__, importlib.import_module.__code__),
+                    (UNSEEN, "Write an import statement", True)),
+    **{getattr(logging.Logger, name).__code__: (AGAIN, ASK, True)
+       for name in ("isEnabledFor", "getEffectiveLevel", "hasHandlers")},
 }
+# methods that return nothing: what becomes of a text is no part of the program
+LOGS = {id(getattr(logging.Logger, name).__code__)
+        for name in "debug info warning warn error exception critical log".split()}
 # modules whose functions tell of the clock, the process or a setting, and those of them that do not
-TELLING = {"time", "posix", "nt", "sys", "gc", "_locale", "resource", "decimal", "threading", "locale", "platform", "tempfile"}
+TELLING = set("time posix nt sys gc _locale resource decimal threading locale platform tempfile "
+              "_contextvars".split())
 SILENT = {"sleep", "mktime", "strptime", "fspath", "intern", "exc_info", "exit", "get_ident", "RLock"}
 # modules that read files, but not for the program
 MACHINERY = ("importlib", "linecache", "tokenize", "warnings")
@@ -136,7 +149,7 @@ class Outside:
         self._locked: list[np.ndarray] = []
         self._watching = False
         self._streams = {id(each.__code__) for stream in (sys.stdout, sys.stderr) for kind in type(stream).__mro__
-                         for each in vars(kind).values() if isinstance(each, FunctionType)}
+                         for each in vars(kind).values() if isinstance(each, FunctionType)} | LOGS
         self._writing: types.FrameType | None = None  # the call of a stream's method, which prints
         # the caches that were asked, with arguments and results
         self.cached: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
@@ -147,20 +160,21 @@ class Outside:
     # ------------------------------------------------------------ before the program runs
     def _meet(self, roots: Iterable[tuple[str, Any]]) -> None:
         """Record the values that the roots hold, and what those hold in turn."""
-        pending = deque(roots)
+        pending = deque((name, value, 0) for name, value in roots)
         while pending:
-            name, value = pending.popleft()
+            name, value, depth = pending.popleft()
             if id(value) in self.met:
                 continue
             if len(self.met) >= MOST_MET:
                 raise refuse(f"more than {MOST_MET:,} objects outside of the program, such as {name}",
                              "each call would look at all of them", INSTEAD, current().begins)
             self.met[id(value)] = value, name
-            for part in parts(value):
+            depth = 0 if is_users_own(value) else depth + (not isinstance(value, OWNED))
+            for part in parts(value) if depth <= DEEP else ():
                 if is_plain(part.value):
                     continue
                 self._holders[id(part.value)].append(id(value))
-                pending.append((part.called(name), part.value))
+                pending.append((part.called(name), part.value, depth))
                 if isinstance(part.holder, CellType) and id(part.holder) not in self.met:
                     self.met[id(part.holder)] = part.holder, ""
 
@@ -225,8 +239,9 @@ class Outside:
             called, asks = frame.f_code, frame.f_back
             if id(called) in self._quiet:  # a hash of code takes long, and most runs again and again
                 return
-            if called.co_filename != "<string>" or not str(frame.f_globals.get("__name__")).startswith(PACKAGE):
-                self.executed[called] = None  # not the methods of our own dataclasses
+            ours = str(frame.f_globals.get("__name__")).startswith(PACKAGE)
+            if not ours or (user_file(called.co_filename) and called.co_filename != "<string>"):
+                self.executed[called] = None
         elif event != "c_call":
             return
         else:
@@ -253,11 +268,14 @@ class Outside:
             told = called.co_qualname == called.co_name and frame.f_globals.get("__name__")
             return ASKED.get(called) or ((AGAIN, ASK, True) if told in TELLING and called.co_name not in SILENT else None)
         owner = getattr(called, "__self__", None)
+        if called.__name__ in ("__subclasses__", "locked"):
+            return AGAIN, ASK, True
         if isinstance(owner, type):
             return next((ASKED[each] for base in owner.__mro__ if (each := getattr(base, called.__name__, None)).__hash__
                          and each in ASKED), None)
         if id(owner) in self.met and not isinstance(owner, (*SCALARS, *OWNED, *LOCKS, type, ModuleType, weakref.ref)):
-            changes = isinstance(owner, ContextVar) or type(owner).__hash__ is object.__hash__
+            by_identity = type(owner).__hash__ in (None, object.__hash__)
+            changes = isinstance(owner, ContextVar) or by_identity
             return (AGAIN, ASK, True) if changes and not is_users(type(owner)) else None
         if isinstance(owner, ModuleType) and owner.__name__ in TELLING and called.__name__ not in SILENT:
             return ASKED.get(called, (AGAIN, ASK, True))
@@ -483,6 +501,7 @@ class _Refusing:
     def __init__(self, generator: Any, name: str) -> None:
         owner = generator if owner_of(generator) is None else owner_of(generator)
         remedy = DRAWN if isinstance(owner, GENERATORS) else ASK if isinstance(owner, threading.local) else NEXT
+        remedy = FLAT if isinstance(owner, np.flatiter) else remedy
         self.__dict__.update(_generator=generator, _name=name, _remedy=remedy)
 
     __class__ = property(lambda self: type(self.__dict__["_generator"]))  # type: ignore[assignment]
@@ -497,6 +516,11 @@ class _Refusing:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise refuse(f"{self.__dict__['_name']}()", AGAIN, self.__dict__["_remedy"])
+
+    def __getitem__(self, key: Any, value: Any = None) -> Any:
+        raise refuse(f"{self.__dict__['_name']}[...]", AGAIN, self.__dict__["_remedy"])
+
+    __setitem__ = __delitem__ = __getitem__
 
     def __next__(self) -> Any:
         raise refuse(f"next({self.__dict__['_name']})", AGAIN, self.__dict__["_remedy"])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import pickle
 import random
 import sys
@@ -36,9 +37,14 @@ HELD = {MethodType: ("__func__", "__self__"), functools.partial: ("func", "args"
         **dict.fromkeys((type({}.keys()), type({}.values()), type({}.items())), ("mapping",)),
         ChainMap: ("maps",), **dict.fromkeys((UserDict, UserList, UserString), ("data",))}
 CACHE = type(functools.cache(len))
-OWNED = (dict, list, tuple, set, frozenset, deque, np.ndarray, bytearray, memoryview, array)  # what an object of a library holds
-READ = (*SCALARS[:6], *OWNED, FunctionType, BuiltinFunctionType)  # what is looked at in a module of a library
+OWNED = (dict, list, tuple, set, frozenset, deque, np.ndarray, bytearray, memoryview, array)
+# a write to such a name in a module of a library is noticed
+READ = (*SCALARS[:6], *OWNED, FunctionType, BuiltinFunctionType)
+TOLD = ("__defaults__", "__kwdefaults__", "__annotations__")
+PACKAGE = __name__.partition(".")[0]
+PRIVATE = random.Random | threading.local | np.ndarray  # their attributes are no state
 CALLED = "()"  # the key of what a weak reference refers to
+IMMUTABLE = 1 << 8  # the flag of a class whose attributes cannot be set
 BYTES = ...  # the key of a value's memory
 
 
@@ -64,10 +70,11 @@ def is_plain(value: object) -> bool:
 def parts(value: Any) -> Iterator[OutsidePart]:
     """The values that a value holds, as a program reads them.
 
-    Numbers, text and arrays hold none. An object of a library holds numbers, text, arrays, users'
-    functions, and lists and dicts.
+    Numbers, text and arrays hold none. What a program prints or logs is no part of it.
     """
     kind = type(value)
+    if takes_text(value):
+        return
     if isinstance(value, dict | MappingProxyType):
         yield from (OutsidePart(value, True, key, each) for key, each in [*value.items()])
     elif isinstance(value, list | tuple | deque):
@@ -82,7 +89,8 @@ def parts(value: Any) -> Iterator[OutsidePart]:
         yield from _of_function(value) if user_file(value.__code__.co_filename) else _wrapped_by(value)
     elif kind in HELD:
         names = {"__self__": "self"}
-        yield from (OutsidePart(value, False, key, getattr(value, key), names.get(key, "")) for key in HELD[kind])
+        yield from (OutsidePart(value, False, key, getattr(value, key), names.get(key, ""))
+                    for key in dict.fromkeys([*HELD[kind], *getattr(value, "__dict__", ())]))
     elif isinstance(value, weakref.ref):
         yield OutsidePart(value, False, CALLED, value())
     elif (owner := owner_of(value)) is not None:
@@ -92,16 +100,17 @@ def parts(value: Any) -> Iterator[OutsidePart]:
             yield from (OutsidePart(value, False, key, each) for key, each in [*vars(value).items()]
                         if not key.startswith("__") or callable(each))
             yield from [OutsidePart(value, False, "__bases__", value.__bases__)] if isinstance(value, type) else ()
-    elif is_users(kind):
-        yield from (OutsidePart(value, False, key, each) for key, each in attributes(value).items())
-    elif kind is not np.ndarray:
-        yield from (OutsidePart(value, False, key, each) for key, each in [*getattr(value, "__dict__", {}).items()]
-                    if (isinstance(each, (*SCALARS, *OWNED)) and "cache" not in key) or is_users_def(each))
-        # a jitted function
-        if isinstance(inspect.getattr_static(value, "__wrapped__", None), FunctionType | MethodType) and kind is not CACHE:
-            yield OutsidePart(value, False, "__wrapped__", value.__wrapped__)
-    if not isinstance(value, ModuleType) and is_users(kind):
+    elif is_users(kind) or not isinstance(value, np.ndarray):
+        held = SCALARS if isinstance(value, logging.Logger) else object
+        yield from (OutsidePart(value, False, key, each)
+                    for key, each in attributes(value).items() if isinstance(each, held))
+    if not isinstance(value, ModuleType) and may_change(kind):
         yield OutsidePart(value, False, "__class__", kind)
+
+
+def takes_text(value: object) -> bool:
+    """Whether this is what ``print`` writes to."""
+    return value is sys.stdout or value is sys.stderr
 
 
 def _objects(array: Any) -> Iterator[OutsidePart]:
@@ -133,6 +142,12 @@ def is_users_def(value: object) -> bool:
     return isinstance(value, FunctionType) and bool(user_file(value.__code__.co_filename))
 
 
+def is_users_own(value: object) -> bool:
+    """Whether a value is a user's function, class or module, or an object of a user's class."""
+    return is_users_def(value) or is_users(
+        value if isinstance(value, type | ModuleType) else type(value))
+
+
 def _of_function(fn: FunctionType) -> Iterator[OutsidePart]:
     """The globals that a function names, its closure, its defaults and its attributes.
 
@@ -140,10 +155,8 @@ def _of_function(fn: FunctionType) -> Iterator[OutsidePart]:
     """
     known, names = fn.__globals__, _names(fn.__code__)
     yield from (OutsidePart(known, True, name, known[name], name) for name in names if name in known)
-    for module in [known[name] for name in names if isinstance(known.get(name), ModuleType)]:
-        if not is_users(module) and module.__name__.partition(".")[0] not in ("numpy", "math"):
-            held = vars(module)
-            yield from (OutsidePart(module, False, name, held[name]) for name in names if isinstance(held.get(name), READ))
+    held = [cell.cell_contents for cell in fn.__closure__ or () if cell != CellType()]
+    yield from _in_libraries([*held, *(known[name] for name in names if name in known)], names)
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         if cell != CellType():
             yield OutsidePart(cell, False, "cell_contents", cell.cell_contents, name)
@@ -151,8 +164,29 @@ def _of_function(fn: FunctionType) -> Iterator[OutsidePart]:
     first = fn.__code__.co_argcount - len(defaults)
     yield from (OutsidePart(defaults, True, i, each, fn.__code__.co_varnames[first + i]) for i, each in enumerate(defaults))
     yield from (OutsidePart(named, True, name, each, name) for name, each in named.items())
-    yield from (OutsidePart(fn, False, name, getattr(fn, name)) for name in ("__defaults__", "__kwdefaults__") if getattr(fn, name))
+    told = [(name, getattr(fn, name)) for name in TOLD if getattr(fn, name)]
+    yield from (OutsidePart(fn, False, name, each) for name, each in told)
     yield from (OutsidePart(fn, False, key, each) for key, each in vars(fn).items())
+
+
+def _in_libraries(spaces: list[Any], names: Iterable[str]) -> Iterator[OutsidePart]:
+    """What libraries' modules and classes, and those in them, hold under these names.
+
+    NumPy's are left out: nobody writes to them.
+    """
+    for space in spaces:  # it grows
+        is_library = isinstance(space, ModuleType | type) and not is_users(space)
+        if is_library and space.__name__.partition(".")[0] not in ("numpy", "math"):
+            for name in vars(space).keys() & names:
+                found = vars(space)[name]
+                yield OutsidePart(space, False, name, found)
+                if not any(found is each for each in spaces):
+                    spaces.append(found)
+
+
+def may_change(kind: type) -> bool:
+    """Whether attributes of a class can be set."""
+    return not kind.__flags__ & IMMUTABLE
 
 
 def _names(code: CodeType) -> dict[str, None]:
@@ -182,8 +216,9 @@ def is_users(kind: type | ModuleType) -> bool:
 
 
 def attributes(value: object) -> dict[str, Any]:
-    """The attributes of a user's object, also those in ``__slots__``."""
-    found = dict(vars(value)) if hasattr(value, "__dict__") else {}
+    """The attributes of an object, also those in ``__slots__``, and the members of C's objects."""
+    found = getattr(value, "__dict__", None)
+    found = dict(found) if isinstance(found, dict) else {}  # some answer to any name
     for name, slot in slots_of(type(value)).items():
         if hasattr(value, name):
             found[name] = slot.__get__(value)
@@ -192,7 +227,7 @@ def attributes(value: object) -> dict[str, Any]:
 
 def slots_of(kind: type) -> dict[str, Any]:
     return {name: each for base in kind.__mro__ for name, each in vars(base).items() if isinstance(each, types.MemberDescriptorType)
-            and is_users(base) and not name.startswith("__")}
+            and not base.__module__.startswith(PACKAGE) and not name.startswith("__")}
 
 
 def state(value: Any) -> dict[tuple[bool, Any], Any]:
@@ -205,14 +240,16 @@ def state(value: Any) -> dict[tuple[bool, Any], Any]:
         items = enumerate(value)
     if isinstance(value, CellType):
         names = {} if value == CellType() else {"": value.cell_contents}
-    elif isinstance(value, FunctionType) or (isinstance(value, type | ModuleType) and is_users(value)):
-        names = {key: each for key, each in vars(value).items() if key != "__warningregistry__"}
-    elif isinstance(value, ModuleType):
+    elif isinstance(value, FunctionType):
+        told = ("__code__", "__name__", "__qualname__", *TOLD)
+        names = vars(value) | {key: getattr(value, key) for key in told}
+    elif isinstance(value, ModuleType) and not is_users(value):
         names = {key: each for key, each in vars(value).items() if isinstance(each, READ) and not key.startswith("_")}
-    elif is_users(type(value)):
+    elif isinstance(value, type | ModuleType):
+        names = {key: each for key, each in vars(value).items() if key != "__warningregistry__"}
+        names |= {"__bases__": value.__bases__} if isinstance(value, type) else {}
+    elif is_users(type(value)) or not isinstance(value, PRIVATE):
         names = attributes(value) | {"__class__": type(value)}
-    elif not isinstance(value, type | random.Random | threading.local):
-        names = {key: each for key, each in getattr(value, "__dict__", {}).items() if is_plain(each)}
     if isinstance(value, BaseException):
         names = names | {"args": value.args}
     if isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom):

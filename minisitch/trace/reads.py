@@ -33,10 +33,11 @@ import marshal
 import math
 import re
 import sys
+import warnings
 import weakref
 from abc import get_cache_token
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from enum import Enum
@@ -50,8 +51,24 @@ import numpy as np
 
 from ..errors import MinisitchError
 from ..graph import identifier
-from .outside import AGAIN, UNSEEN, Outside
-from .parts import CALLED, HELD, SCALARS, OutsidePart, attributes, is_plain, is_users, is_users_def, memory, parts, same
+from .outside import AGAIN, NEXT, UNSEEN, Outside
+from .parts import (
+    CACHE,
+    CALLED,
+    HELD,
+    SCALARS,
+    TOLD,
+    OutsidePart,
+    attributes,
+    is_plain,
+    is_users,
+    is_users_own,
+    may_change,
+    memory,
+    parts,
+    same,
+    takes_text,
+)
 from .recorder import SMALL, Recorder, current, refuse, user_file
 
 # raised by reading what is no longer there
@@ -66,6 +83,12 @@ ASKING = {"hasattr", "__getattr__", "AttributeError", *DYNAMIC}  # code with the
 SAME = set("IS_OP CONTAINS_OP BUILD_SET is_ is_not index count remove set frozenset fromkeys".split())
 FEW = 32  # numbers of a list or dict that are compared one by one
 NAMES = {"__name__", "__qualname__", "__doc__", "__module__", "__match_args__"}  # what functions and classes tell of themselves
+# code with these reads what a function holds, without a call of it
+ASKED_OF = {"__code__", "__closure__", *TOLD, "signature", "getfullargspec", "get_annotations",
+            "get_type_hints", "getclosurevars"}
+
+
+UNCACHED = "Give a function the cache: each call asks it again"
 
 
 class Stale(MinisitchError):
@@ -134,8 +157,10 @@ def codes(code: CodeType) -> set[CodeType]:
     return {code}.union(*(codes(each) for each in code.co_consts if isinstance(each, CodeType)))
 
 
-def attribute(holder: str, key: str) -> str:
-    """The text that reads an attribute of any name."""
+def attribute(holder: str, key: str, hidden: bool = False) -> str:
+    """The text that reads an attribute of any name, also one that a descriptor hides."""
+    if hidden:
+        return f"{holder}.__dict__[{key!r}]"
     return f"{holder}.{key}" if identifier(key) == key else f"getattr({holder}, {key!r})"
 
 
@@ -147,7 +172,7 @@ class ReadsWriter:
         self.names: dict[str, Any] = {"Stale": Stale, "like": _like, "same": _same, "content": _content, "attributes": attributes,
                                       "builtins": builtins, "GONE": GONE, "math": math, "errors": ERRORS.get, "raises": raises,
                                       "printing": np.get_printoptions, "decimals": _decimals, "registered": get_cache_token,
-                                      "modules": sys.modules}
+                                      "modules": sys.modules, "filters": lambda: warnings.filters}
         self.arrays: dict[int, str] = {}  # id -> name of each captured array, once it is found
         self._captured, self._outside = captured, outside
         self._executed = {code for code in outside.executed if user_file(code.co_filename)}
@@ -165,7 +190,7 @@ class ReadsWriter:
         self._seen: dict[int, str] = {}  # id of a visited value -> its name
         self._alive: list[Any] = []  # the visited values, so that their ids stay their own
         self._visited: set[CodeType] = set()  # of functions, with those inside them
-        self._checked: set[tuple[type, str]] = set()  # classes and names of functions
+        self._checked: set[tuple[Any, str]] = set()  # classes and names of functions
         self._roots: set[int] = set()  # the function of the method that is traced: it stays the same
 
     def bind(self, name: str, value: Any) -> str:
@@ -179,23 +204,27 @@ class ReadsWriter:
         """Write lines for everything a value holds that the program may have read."""
         self._seen[id(value)] = name
         self._alive.append(value)
-        if isinstance(value, ModuleType):
+        if isinstance(value, ModuleType | type) and not is_users(value):
+            self._look_into(value)
+        elif isinstance(value, ModuleType):
             self._count_names(value)
         ran = True
         if isinstance(value, FunctionType) and user_file(value.__code__.co_filename):
-            ran = value.__code__ in self._executed
+            ran = value.__code__ in self._executed or not ASKED_OF.isdisjoint(self._words)
             self._visit_code(name, value) if ran else None
         if isinstance(value, CONTAINERS) and len(value) > FEW and all(is_plain(part.value) for part in parts(value)):
             self.lines.append(f"if content({name}) != {self.bind('c', _content(value))}: raise Stale")
             return
         of = value if isinstance(value, FunctionType | type) else type(value)
-        named = NAMES & self._words if is_users_def(of) or (isinstance(of, type) and is_users(of)) else ()
-        for key in sorted(key for key in named if hasattr(of, key)):
+        named = NAMES & self._words | ({"__annotations__"} if ASKED_OF & self._words else set())
+        named |= {"__dataclass_fields__"} if "fields" in self._words else set()
+        for key in sorted(key for key in named if is_users_own(of) and hasattr(of, key)):
             self._look(f"{name if of is value else f'{name}.__class__'}.{key}", getattr(of, key))
         for part in parts(value):
             if not part.is_item and part.key in ("__class__", "__bases__"):
                 self._visit_class(name, value, value if part.key == "__bases__" else type(value))
-            elif not isinstance(value, type) and (ran or part.holder is value) and self._may_read(value, part):
+            elif not isinstance(value, type) and self._may_read(value, part) and (
+                    ran or part.holder is value):
                 self._look(self._expression(name, value, part), part.value)
 
     def _visit_code(self, name: str, fn: FunctionType) -> None:
@@ -216,18 +245,28 @@ class ReadsWriter:
 
     def _may_read(self, value: Any, part: OutsidePart) -> bool:
         """Whether the program may have read this part of a value."""
+        if isinstance(value, FunctionType) and isinstance(part.holder, ModuleType | type):
+            return False  # ``_look_into`` reads it
         if part.is_item or isinstance(part.holder, CellType) or type(value) in HELD or part.key in self._words:
             return True
         if isinstance(value, type | ModuleType | FunctionType) or is_users(type(value)):
             # a library's class may read attributes of any name
             return bool(DYNAMIC & self._words) or (is_users(type(value)) and not all(map(is_users, type(value).__mro__[:-1])))
-        return part.key in self._any_words or part.key in ("__self__", "__wrapped__", CALLED)
+        named = part.key in self._any_words and not part.key.startswith("__")
+        named = named or part.key in ("__self__", "__wrapped__", CALLED)
+        return named and (is_plain(part.value) or id(part.value) in self._outside.met)
 
     def _count_names(self, kind: type | ModuleType) -> None:
-        """Check that a class or module has no new attributes, if the program would notice."""
-        owners = kind.__mro__ if isinstance(kind, type) else (kind,)
-        for base in filter(is_users, owners if ASKING & self._words else ()):
-            self.lines.append(f"if len({self.bind(base.__name__, base)}.__dict__) != {len(vars(base))}: raise Stale")
+        """Check that a class has no new attributes, such as ``__eq__``.
+
+        A module may have some if the program would not notice.
+        """
+        asks = isinstance(kind, type) or not ASKING.isdisjoint(self._words)
+        for base in filter(is_users, getattr(kind, "__mro__", (kind,)) if asks else ()):
+            if (base, "") not in self._checked:
+                self._checked.add((base, ""))
+                held = self.bind("attributes", vars(base))
+                self.lines.append(f"if len({held}) != {len(vars(base))}: raise Stale")
 
     def visit_imported(self) -> None:
         """Visit the modules that the program imports itself. If it compares objects with ``is``, others stay others."""
@@ -238,27 +277,27 @@ class ReadsWriter:
         if len(own) > 1 and (SAME & self._words or compares):
             self.lines.append(f"if len({{{', '.join(f'id({name})' for name in own)}}}) != {len(own)}: raise Stale")
 
-    def _look_into_numpy(self, module: ModuleType) -> None:
-        """Check that the functions and numbers of NumPy and ``math`` that the program names are as they were."""
-        if module.__name__.partition(".")[0] not in ("numpy", "math") or id(module) in self._seen:
-            return
-        self._seen[id(module)] = name = self.bind(module.__name__, module)
-        for key in sorted(self._words & vars(module).keys()):
-            value, read = vars(module)[key], f"{name}.{key}"
-            if isinstance(value, ModuleType):
-                self._look_into_numpy(value)
-            elif is_users_def(value):
-                self._look(read, value)
-            else:
-                self.lines.append(f"if {read} is not {self.bind(key, value)}: raise Stale")
+    def _look_into(self, space: ModuleType | type) -> None:
+        """Look at what the program names of a library's module or class."""
+        fixed = isinstance(space, type) and not may_change(space)
+        if (space, "") not in self._checked and not fixed:
+            self._checked.add((space, ""))
+            name = self.bind(space.__name__, space)
+            for key in sorted(self._words & vars(space).keys()):
+                self._look(attribute(name, key, isinstance(space, type)), vars(space)[key])
 
     def look_at_settings(self) -> None:
         """Check the settings that change what NumPy and Python compute while the program is traced."""
         self.lines.append(f"if errors() is not {self.bind('c', ERRORS.get())} and raises(): raise Stale")
-        if any(code.co_filename.endswith("arrayprint.py") for code in self._outside.executed):
+        prints = {"str", "repr", "format"} & self._words
+        prints = prints or any(op == "FORMAT_VALUE" for op, _ in self._done)
+        ran = self._outside.executed
+        if prints or any(code.co_filename.endswith("arrayprint.py") for code in ran):
             self.lines.append(f"if repr(printing()) != {self.bind('c', repr(np.get_printoptions()))}: raise Stale")
         if {"Decimal", "decimal"} & self._words or any(isinstance(each, decimal.Decimal) for each, _ in self._outside.met.values()):
             self.lines.append(f"if decimals() != {self.bind('c', _decimals())}: raise Stale")
+        if {"warn", "warn_explicit"} & self._words:  # a filter may make an error of a warning
+            self.lines.append(f"if filters() != {self.bind('c', [*warnings.filters])}: raise Stale")
         if {"isinstance", "issubclass"} & self._words:  # a class may be registered
             self.lines.append(f"if registered() != {self.bind('c', get_cache_token())}: raise Stale")
 
@@ -283,7 +322,10 @@ class ReadsWriter:
             kind = "cell" if isinstance(part.holder, CellType) else getattr(part.holder, "__name__", "globals")
             holder = self.bind(kind, part.holder)
         if not part.is_item:
-            return f"{holder}()" if part.key == CALLED else attribute(holder, part.key)
+            hiding = getattr_static(type(part.holder), part.key, None)  # a descriptor of this name
+            known = not isinstance(hiding, property) and not may_change(type(hiding))
+            hides = hasattr(hiding, "__set__") and not known
+            return f"{holder}()" if part.key == CALLED else attribute(holder, part.key, hides)
         plain = type(part.key) in (int, str) or part.key is None
         return f"{holder}[{repr(part.key) if plain else self.bind('key', part.key)}]"
 
@@ -291,7 +333,10 @@ class ReadsWriter:
         """Visit the functions of a class that have run, and what it or its object has from the class and its bases."""
         own = {} if kind is value else attributes(value)
         self._count_names(kind)
-        for base in filter(is_users, kind.__mro__):
+        for base in kind.__mro__:
+            if not is_users(base):
+                self._look_into(base)
+                continue
             for key, each in [*vars(base).items()]:
                 if id(each) in self._roots:
                     continue
@@ -324,7 +369,10 @@ class ReadsWriter:
 
     def _look_at_descriptor(self, kind: type, base: type, key: str, member: Any) -> None:
         """Visit an object of the user's that answers for an attribute, and check that no class hides it."""
-        if key in self._words and (is_users(type(member)) or type(member) in DESCRIPTORS):
+        if key in self._words and isinstance(member, CACHE):
+            raise refuse(f"{base.__name__}.{key}(), a method with a cache", AGAIN, UNCACHED,
+                         self._outside.line_of([key]))
+        if key in self._words and may_change(type(member)):
             self._look(f"{self.bind(base.__name__, base)}.__dict__[{key!r}]", member)
             heirs = kind.__mro__[:kind.__mro__.index(base)] if getattr_static(kind, key) is member else ()
             self.lines += [f"if {key!r} in {self.bind(heir.__name__, heir)}.__dict__: raise Stale" for heir in heirs]
@@ -361,9 +409,6 @@ class ReadsWriter:
         elif is_plain(value):
             was = self.bind("c", value)
             self.lines.append(f"if {read} is not {was}: same({read}, {was})")
-        elif isinstance(value, ModuleType) and not is_users(value):
-            self.lines.append(f"if {read} is not {self.bind(value.__name__, value)}: raise Stale")
-            self._look_into_numpy(value)
         elif isinstance(value, np.ndarray):
             if (is_users(type(value)) or value.dtype.hasobject) and id(value) not in self._seen:
                 self.visit(read, value)
@@ -390,6 +435,11 @@ class ReadsWriter:
                 self._look_at_memory(name, value)
             self.visit(name, value)
         else:
+            unseen = isinstance(value, Iterator) and id(value) not in self._copied
+            if unseen and not takes_text(value):
+                words = re.findall(r"\w+", read)[-1:]
+                raise refuse(f"{words[0]}, an iterator that a library's object holds", AGAIN, NEXT,
+                             self._outside.line_of(words))
             self._look_at_memory(read, value)
             was = self.bind(getattr(value, "__name__", "c"), value)
             self.lines.append(f"if {read} is not {was}: raise Stale")

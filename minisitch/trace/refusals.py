@@ -84,7 +84,8 @@ PROTOCOLS = {
     "format": ("formatting", PRINT), "hash": ("hash()", OUTSIDE), "int": ("int()", CALLS[int]),
     "index": ("use as a Python integer", f"For values[x], write np.asarray(values)[x]. {COUNT}"),
     "item": ("item()", f"{NUMBER}. Convert the result outside the traced function"), "memory": ("the memory", OUTSIDE),
-    "pickle": ("pickling", OUTSIDE), "round": ("round()", CALLS[round]), "str": ("str()", PRINT),
+    "pickle": ("pickling", OUTSIDE), "repr": ("repr()", PRINT),
+    "round": ("round()", CALLS[round]), "str": ("str()", PRINT),
     "tolist": ("tolist()", "Compute with the whole array, or with elements x[i]. Convert the result outside the traced function"),
 }
 TRUTH: dict[type[ast.AST], tuple[str, str]] = {  # what a truth value is for

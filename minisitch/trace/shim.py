@@ -431,10 +431,10 @@ class Rebinder:
                 outside.fill(cell, name)
         copied.__defaults__, copied.__kwdefaults__ = self.seen(fn.__defaults__), self.seen(fn.__kwdefaults__)
         copied.__dict__.update({key: self.seen(each) for key, each in [*fn.__dict__.items()]})
-        if outside:
-            outside.keep(fn.__name__, copied)
         for name in ("__qualname__", "__module__", "__doc__", "__annotations__"):
             setattr(copied, name, getattr(fn, name))
+        if outside:
+            outside.keep(fn.__name__, copied)
         return copied
 
 
