@@ -145,7 +145,7 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
         arrays = [_parameter(leaf, name, i) for i, (leaf, name) in enumerate(zip(leaves, names, strict=True))]
         result, positional, named = _run(fn, inputs, arrays, recorder)
         _require_same_nest((positional, named), inputs, arrays, [re.split(r"\W", name)[0] for name, _ in parts])
-        require_end((), {"": result}, "the result")
+        require_end((), {"": result}, "the result", _is_traced)
         results, outputs = flatten(result, _is_traced)
         outputs = with_statics(outputs, outside.original)
         results = [lift(each) for each in results]

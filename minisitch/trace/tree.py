@@ -156,11 +156,12 @@ def flatten(value: Any, is_leaf: Callable[[object], bool] = is_argument) -> tupl
     return leaves, _tree(value, is_leaf, leaves)
 
 
-def require_end(args: Sequence[Any], kwargs: Mapping[str, Any], what: str = "argument ") -> None:
+def require_end(args: Sequence[Any], kwargs: Mapping[str, Any], what: str = "argument ",
+                is_leaf: Callable[[object], bool] = is_argument) -> None:
     """Raise TraceError for a nest that holds itself, or has more levels than Python can follow."""
     for name, part in (*enumerate(args, 1), *kwargs.items()):
         try:
-            flatten(part)
+            flatten(part, is_leaf)
         except RecursionError:
             raise refuse(f"{what}{name}, a {type(part).__name__}", "it holds itself, or has too many levels",
                          "Take a list, tuple or dict of arrays, or of a few levels of them") from None
