@@ -55,7 +55,8 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.command is _bench:
         options.words = others
     elif others:
-        commands[next(word for word in words if word in commands)].error(f"unrecognized arguments: {' '.join(others)}")
+        asked = next(word for word in words if word in commands)
+        commands[asked].error(f"unrecognized arguments: {' '.join(others)}")
     try:
         found = options.command(options)
         if sys.stdout is not None:  # None if it is closed
@@ -75,12 +76,16 @@ def main(words: Sequence[str] | None = None) -> int:
         return 130
     except (Exception, SystemExit) as problem:
         line = _user_line(problem, getattr(options, "program", ""))
-        if os.environ.get("MINISITCH_DEBUG", "off") not in ("", "0", "off") or (isinstance(problem, SystemExit) and not line):
+        debugged = os.environ.get("MINISITCH_DEBUG", "off") not in ("", "0", "off")
+        if debugged or (isinstance(problem, SystemExit) and not line):
             raise
         # Without a line of the user's file, these may still be the user's mistake, or a full disk.
         ours = not line and not isinstance(problem, IndexError | MemoryError | OSError)
-        name = "" if isinstance(problem, IndexError) and not line else f"{_public_name(type(problem))}: "
-        said = f"{line}{name}{' '.join(str(problem).split())}" + ours * " (a bug of minisitch: MINISITCH_DEBUG=1 shows where)"
+        name = f"{_public_name(type(problem))}: "
+        if isinstance(problem, IndexError) and not line:
+            name = ""
+        said = f"{line}{name}{' '.join(str(problem).split())}"
+        said += ours * " (a bug of minisitch: MINISITCH_DEBUG=1 shows where)"
         print(f"minisitch: {said}", file=sys.stderr)
         return 1
 
@@ -93,7 +98,8 @@ def _public_name(error: type) -> str:
 def _user_line(problem: BaseException, program: str) -> str:
     """``FILE.py:12: `` for the innermost line of the user's file in an error, or nothing."""
     path = os.path.abspath(program.rpartition(":")[0] if ".py:" in program else program)
-    lines = [f"{os.path.basename(path)}:{at.lineno}: " for at in traceback.extract_tb(problem.__traceback__)
+    places = traceback.extract_tb(problem.__traceback__)
+    lines = [f"{os.path.basename(path)}:{at.lineno}: " for at in places
              if os.path.abspath(at.filename) == path]
     return lines[-1] if lines else ""
 
@@ -146,22 +152,26 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
         help="the GPU to plan for (default: toy, two blocks of 64 threads)")
     add("--save", metavar="PATH", help="write the page there, as one file that needs no server")
     add("--port", type=int, default=0, help="of the address (default: a free one)")
-    command("bench", _bench, "a suite of workloads under every strategy, in a clone of the repository")
+    command("bench", _bench,
+            "a suite of workloads under every strategy, in a clone of the repository")
     command("calibrate", _calibrate,
             "measure this CPU for the cost model (the figures of GPUs come from datasheets)",
             about="Measures this CPU for about a minute (leave the machine alone meanwhile), and "
                   "writes the figures to ~/.config/minisitch/cpu.json, or to the file that "
                   "MINISITCH_DEVICE names. `cpu` is priced with them from then on: modelled times "
                   "change, and so may the plans of auto. Delete the file to undo it.")
-    command("doctor", _doctor, "what this machine has, what will run on it, and how to get the rest")
+    command("doctor", _doctor,
+            "what this machine has, what will run on it, and how to get the rest")
     return parser, commands.choices
 
 
 # ---------------------------------------------------------------- the commands
 def _explain(options: argparse.Namespace) -> None:
     fn, args, kwargs = _program(options)
-    target = "auto" if options.target == "reference" else options.target  # the reference has no kernels to show
-    report = explain(fn, *args, strategy=options.strategy, target=target, device=options.device, **kwargs)
+    # The reference has no kernels to show.
+    target = "auto" if options.target == "reference" else options.target
+    report = explain(fn, *args, strategy=options.strategy, target=target, device=options.device,
+                     **kwargs)
     if options.html:
         _write(options.html, report.html)
     else:
@@ -184,9 +194,11 @@ def _explore(options: argparse.Namespace) -> None:
     try:
         server = ExplorerServer(found, options.port)
     except (OSError, OverflowError) as problem:
-        raise UsageError(f"cannot listen on port {options.port}: {problem}; leave --port out") from None
+        raise UsageError(f"cannot listen on port {options.port}: {problem}; "
+                         "leave --port out") from None
     with server:
-        print(f"{server.url}\nOpen this address in a browser on this machine. Ctrl-C ends the explorer.", flush=True)
+        print(f"{server.url}\nOpen this address in a browser on this machine. "
+              "Ctrl-C ends the explorer.", flush=True)
         with suppress(KeyboardInterrupt):
             server.serve_forever()
 
@@ -212,12 +224,14 @@ def _calibrate(_: argparse.Namespace) -> None:
     """Measure this CPU, print the figures, and write the device file."""
     path = device_file()
     if path is None:
-        raise UsageError("MINISITCH_DEVICE=0 says that no device file is wanted; unset it, or set it to a path")
+        raise UsageError("MINISITCH_DEVICE=0 says that no device file is wanted; unset it, "
+                         "or set it to a path")
     with working("calibrate"):
         found = calibrate()
     print(found)
     found.write(path)
-    print(f"\nwrote {path}: `cpu` is priced with it from now on, which may change auto's plans; delete it to undo this")
+    print(f"\nwrote {path}: `cpu` is priced with it from now on, which may change auto's plans; "
+          "delete it to undo this")
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -237,13 +251,16 @@ def _program(options: argparse.Namespace) -> tuple[Callable[..., Any], tuple, di
     module = _load(Path(path + ".py" if colon else path))
     for strategy in names(options.strategy):  # after loading, which may register one
         if strategy not in STRATEGIES:
-            raise UsageError(f"unknown strategy {strategy!r}{near(strategy, STRATEGIES)}; take one of {', '.join(STRATEGIES)}")
+            raise UsageError(f"unknown strategy {strategy!r}{near(strategy, STRATEGIES)}; "
+                             f"take one of {', '.join(STRATEGIES)}")
     if not colon:
         raise UsageError(f"{path} names no function; write {WHERE}")
     fn = getattr(module, name, None)
     if not callable(fn):
-        known = [n for n, f in vars(module).items() if inspect.isfunction(f) and f.__module__ == module.__name__]
-        raise UsageError(f"{path}.py has no function {name!r}{near(name, known)}; it has {', '.join(known) or 'none'}")
+        functions = [(n, f) for n, f in vars(module).items() if inspect.isfunction(f)]
+        known = [n for n, f in functions if f.__module__ == module.__name__]
+        raise UsageError(f"{path}.py has no function {name!r}{near(name, known)}; "
+                         f"it has {', '.join(known) or 'none'}")
     given = [_argument(word, i) for i, word in enumerate(options.arg)]
     kwargs = dict(given)
     if len(kwargs) < len(given):
@@ -288,7 +305,8 @@ def _load(path: Path) -> Any:
         raise UsageError(f"cannot import {path}: {line}: SyntaxError: {problem.msg}") from None
     except (Exception, SystemExit) as problem:
         line = _user_line(problem, str(path))
-        raise UsageError(f"cannot import {path}: {line}{type(problem).__name__}: {problem}; it must run on its own") from None
+        raise UsageError(f"cannot import {path}: {line}{type(problem).__name__}: {problem}; "
+                         "it must run on its own") from None
     return module
 
 

@@ -80,7 +80,8 @@ lock = threading.RLock()  # held while LLVM works, so that no fork and no exit c
 # At exit, wait until a background thread has finished the kernel that it compiles.
 atexit.register(lock.acquire)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release,
+                        after_in_child=lock.release)
 # Machine code lives as long as its function.
 _memory: WeakValueDictionary[str, Code] = WeakValueDictionary()
 
@@ -134,7 +135,8 @@ class Compiled:
 # ---------------------------------------------------------------- the front door
 
 
-def compile_cpu(text: str, name: str, dtypes: tuple[str, ...], *, short: bool = False, exact: bool = True) -> Compiled:
+def compile_cpu(text: str, name: str, dtypes: tuple[str, ...], *, short: bool = False,
+                exact: bool = True) -> Compiled:
     """Compile ``text``, or find it in memory or on disk.
 
     A float16 array is passed as a view of type uint16. ``short`` is for loops of constant length up
@@ -193,7 +195,8 @@ def _compile_c_functions(name: str, compile: Callable[[], Sequence[Any]]) -> lis
 # ---------------------------------------------------------------- text to functions
 
 
-def execute(code: types.CodeType, name: str, text: str, namespace: dict[str, Any]) -> Callable[..., None]:
+def execute(code: types.CodeType, name: str, text: str,
+            namespace: dict[str, Any]) -> Callable[..., None]:
     """Run the module's code and return its function. Tracebacks show the text."""
     exec(code, namespace)
     remember_lines(namespace[name], code.co_filename, text)
@@ -221,7 +224,8 @@ def _plain_math() -> types.SimpleNamespace:
     """``math`` as in machine code: float32 stays float32, and a domain error gives NaN."""
     elsewhere = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh",
                  "acosh": "arccosh", "atanh": "arctanh", "atan2": "arctan2", "pow": "power"}
-    known = {n: getattr(np, elsewhere.get(n, n)) for n in dir(math) if hasattr(np, elsewhere.get(n, n))}
+    named = {n: elsewhere.get(n, n) for n in dir(math)}
+    known = {n: getattr(np, other) for n, other in named.items() if hasattr(np, other)}
     return types.SimpleNamespace(**known, erf=cpu_math.erf_f64)
 
 
@@ -241,7 +245,8 @@ def wrapping(node: ast.Call) -> ast.Call:
         return ast.Call(ast.Attribute(ast.Name("np", ast.Load()), "uint64", ast.Load()), [part], [])
 
     match node:
-        case ast.Call(ast.Attribute(ast.Name("np"), "int64"), [ast.BinOp(_, ast.Add() | ast.Sub() | ast.Mult(), _) as inner]):
+        case ast.Call(ast.Attribute(ast.Name("np"), "int64"),
+                      [ast.BinOp(_, ast.Add() | ast.Sub() | ast.Mult(), _) as inner]):
             node.args = [unsigned(inner)]
     return node
 
@@ -255,7 +260,7 @@ class _Idioms(ast.NodeTransformer):
     branch between two short loops stops LLVM from vectorising both as straight-line code
     (layernorm of 17 columns: windows are 2.5 times as fast).
 
-    Scratch rows are on the stack while there is room. LLVM cannot know that memory from an allocator
+    Scratch rows are on the stack while there is room. LLVM cannot know that memory of an allocator
     overlaps no argument, so it would compare addresses before each loop. For rows of ten columns
     that takes as long as the loop.
 
@@ -284,7 +289,8 @@ class _Idioms(ast.NodeTransformer):
         value, target = node.value, node.targets[0]
         own = getattr(target, "id", "")
         match value:
-            case ast.Call(ast.Attribute(ast.Name("np"), "empty"), [ast.Constant(int(size)), ast.Attribute(_, dtype)]):
+            case ast.Call(ast.Attribute(ast.Name("np"), "empty"),
+                          [ast.Constant(int(size)), ast.Attribute(_, dtype)]):
                 nbytes = size * np.dtype(getattr(np, dtype)).itemsize + 64
                 if nbytes <= self.stack:
                     self.stack -= nbytes
@@ -320,7 +326,8 @@ def _for_the_compiler(text: str, name: str, path: str, dtypes: Sequence[str]) ->
     function = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name)
     arrays = [a.arg for a in function.args.args[2:]]
     begin = ["arguments_do_not_overlap()", "widest_vectors()"]
-    begin += [f"{array} = carray({array}, {WHOLE}, {dtype})" for array, dtype in zip(arrays, dtypes, strict=True)]
+    begin += [f"{array} = carray({array}, {WHOLE}, {dtype})"
+              for array, dtype in zip(arrays, dtypes, strict=True)]
     parts = in_parts(function)
     for whole in (function, *parts):
         named_once(whole)
@@ -330,7 +337,8 @@ def _for_the_compiler(text: str, name: str, path: str, dtypes: Sequence[str]) ->
     # Only what allocates is inside ``try``: Numba splits a block after each operation there, and
     # takes quadratic time.
     failed = ast.ExceptHandler(ast.Name("Exception", ast.Load()), None, ast.parse("return 1").body)
-    body = [ast.Try([s], [failed], [], []) if "np.empty(" in ast.unparse(s) else s for s in function.body]
+    body = [ast.Try([s], [failed], [], []) if "np.empty(" in ast.unparse(s) else s
+            for s in function.body]
     added = [*ast.parse("\n".join(begin)).body, *ast.parse("return 0").body]
     for each in added:
         ast.copy_location(each, function.body[0])
@@ -341,7 +349,8 @@ def _for_the_compiler(text: str, name: str, path: str, dtypes: Sequence[str]) ->
 def names_in(code: types.CodeType) -> set[str]:
     """The global names that code reads, without attributes (``np.floor`` counts as ``np``)."""
     inner = (names_in(c) for c in code.co_consts if isinstance(c, types.CodeType))
-    return {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}.union(*inner)
+    own = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return own.union(*inner)
 
 
 @functools.cache
@@ -381,11 +390,13 @@ class _Polynomials(ast.NodeTransformer):
         return ast.copy_location(call_of("multiply_add", a, b, c), node)
 
 
-def over_helpers(functions: dict[str, Callable[..., Any]], name: str, helper: Callable[[str], Any]) -> Any:
+def over_helpers(functions: dict[str, Callable[..., Any]], name: str,
+                 helper: Callable[[str], Any]) -> Any:
     """A copy of a helper function that calls the compiled forms of other helpers."""
     function = functions[name]
     used = {n: helper(n) for n in names_in(function.__code__) & functions.keys()}
-    return types.FunctionType(function.__code__, function.__globals__ | used, name, function.__defaults__)
+    space = function.__globals__ | used
+    return types.FunctionType(function.__code__, space, name, function.__defaults__)
 
 
 # ---------------------------------------------------------------- compiling
@@ -397,19 +408,22 @@ def _compile(request: Request) -> Compiled:
     path = str(folder / f"{key}.py") if folder else f"<minisitch {request.name} {key[:12]}>"
     if object_code.is_switched_off():
         plain = load_text(request.text, request.name)
-        return Compiled(lambda kernel, board, spread, helpers, chunks, *given: plain(*given), None, "compiled", path, request)
+        return Compiled(lambda kernel, board, spread, helpers, chunks, *given: plain(*given),
+                        None, "compiled", path, request)
 
     def make() -> tuple[Callable[..., None], Code, str]:
         start = _start(_array_types(request))  # first: it tells LLVM where Numba's allocator is
         with lock:
             known = _memory.get(key)
-            code, origin = (known, "memory") if known else _load_or_build(request, key, folder, path)
+            found = (known, "memory") if known else _load_or_build(request, key, folder, path)
+            code, origin = found
             _memory[key] = code
         return start, code, origin
 
     known = _memory.get(key)  # without the lock, so that a compilation does not delay it
-    start, code, origin = (_start(_array_types(request)), known, "memory") if known else undisturbed(make)
-    return Compiled(start, code, origin, path, request)
+    if not known:
+        return Compiled(*undisturbed(make), path, request)
+    return Compiled(_start(_array_types(request)), known, "memory", path, request)
 
 
 def _load_or_build(request: Request, key: str, folder: Path | None, path: str) -> tuple[Code, str]:
@@ -471,14 +485,16 @@ def _start(dtypes: tuple[str, ...]) -> Callable[..., None]:
     text = _start_text(", ".join(f"array{k}" for k in range(len(dtypes))))
     key = hashlib.sha256(repr((text, _surroundings(), object_code.settings())).encode()).hexdigest()
     folder = store.folder()
-    path = folder / f"{key}.py" if folder and store.is_private(folder) else Path("<minisitch start>")
+    kept = folder and store.is_private(folder)
+    path = folder / f"{key}.py" if folder and kept else Path("<minisitch start>")
     with lock:
         if path.is_absolute() and not path.exists():
             store.replace(path, text.encode())
         known: dict[str, Any] = {"__name__": __name__, "addresses": addresses, "call": call,
                                  "job": job, "load": load}
         exec(compile(text, path, "exec"), known)
-        compiled = functools.partial(numba.njit, signature, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+        compiled = functools.partial(numba.njit, signature, nogil=True, error_model="numpy",
+                                     no_cfunc_wrapper=True)
         _forget_unsigned(path)
         try:
             made: Any = compiled(cache=path.exists())(known["start"])
@@ -534,7 +550,8 @@ def _short_loops(on: bool) -> Iterator[None]:
     from llvmlite import binding as llvm
     from numba.core import codegen
 
-    def late(machine: Any, opt: int = 2, loop_vectorize: bool = False, slp_vectorize: bool = False) -> Any:
+    def late(machine: Any, opt: int = 2, loop_vectorize: bool = False,
+             slp_vectorize: bool = False) -> Any:
         options = llvm.create_pipeline_tuning_options(opt)
         options.loop_vectorization, options.slp_vectorization = loop_vectorize, slp_vectorize
         options.loop_unrolling = False
@@ -554,7 +571,8 @@ def _short_loops(on: bool) -> Iterator[None]:
 def _key(request: Request) -> str:
     """A digest of what the machine code depends on. Comments, which name lines, are left out."""
     program = re.sub(r"[ \t]*#.*$", "", request.text, flags=re.MULTILINE)
-    parts = (program, request.name, request.dtypes, request.short, request.exact, *_surroundings(), *object_code.settings())
+    parts = (program, request.name, request.dtypes, request.short, request.exact,
+             *_surroundings(), *object_code.settings())
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -599,7 +617,8 @@ class Elsewhere:
         try:
             self.process = self.process or self._begin()
             assert self.process.stdin and self.process.stdout
-            self.process.stdin.write(json.dumps([str(folder), *dataclasses.astuple(request)]) + "\n")
+            asked = json.dumps([str(folder), *dataclasses.astuple(request)])
+            self.process.stdin.write(asked + "\n")
             self.process.stdin.flush()
             if self.process.stdout.readline() == "done\n":
                 return
@@ -609,7 +628,8 @@ class Elsewhere:
 
     @staticmethod
     def _begin() -> subprocess.Popen[str]:
-        code = f"import sys; sys.path[:] = {sys.path!r}; from minisitch.runtime.cpu.compile import _serve; _serve()"
+        code = (f"import sys; sys.path[:] = {sys.path!r}; "
+                "from minisitch.runtime.cpu.compile import _serve; _serve()")
         return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 

@@ -21,7 +21,8 @@ from collections.abc import Iterator, Set
 from itertools import count
 from typing import Any
 
-ARITHMETIC = (ast.BinOp, ast.Compare, ast.UnaryOp, ast.operator, ast.cmpop, ast.unaryop, ast.expr_context)
+ARITHMETIC = (ast.BinOp, ast.Compare, ast.UnaryOp, ast.operator, ast.cmpop, ast.unaryop,
+              ast.expr_context)
 
 
 class _Named(ast.NodeTransformer):
@@ -29,8 +30,12 @@ class _Named(ast.NodeTransformer):
         self.names = names  # text of an operation -> its name
 
     def visit(self, node: ast.AST) -> Any:
-        name = self.names.get(ast.unparse(node)) if isinstance(node, ast.BinOp | ast.Compare) else None
-        return ast.copy_location(ast.Name(name, ast.Load()), node) if name else self.generic_visit(node)
+        name = None
+        if isinstance(node, ast.BinOp | ast.Compare):
+            name = self.names.get(ast.unparse(node))
+        if name is None:
+            return self.generic_visit(node)
+        return ast.copy_location(ast.Name(name, ast.Load()), node)
 
 
 def named_once(function: ast.FunctionDef) -> None:
@@ -53,7 +58,8 @@ def _block(body: list[ast.stmt], known: Set[str], names: Iterator[str]) -> list[
         match statement:
             case ast.For(ast.Name(variable)):
                 statement.body = _block(statement.body, known | {variable}, names)
-            case ast.Assign([ast.Name(variable)], value) if _is_index(value, known | {"min", "max"}, (ast.IfExp, ast.Call)):
+            case ast.Assign([ast.Name(variable)], value) if _is_index(
+                    value, known | {"min", "max"}, (ast.IfExp, ast.Call)):
                 known, fresh = known | {variable}, True
     return found
 

@@ -209,7 +209,8 @@ def power_int(a, b):
     result, factor, left = like(1, a), a, b
     if b < 0:
         odd = (b & 1) != 0
-        return select(a == 1, like(1, a), select(a == -1, select(odd, like(-1, a), like(1, a)), like(0, a)))
+        of_minus_one = select(odd, like(-1, a), like(1, a))
+        return select(a == 1, like(1, a), select(a == -1, of_minus_one, like(0, a)))
     while left > 0:
         if left & 1:
             # Signed, overflow would be undefined.
@@ -271,7 +272,8 @@ def half_to_float(h):
     h = np.int32(h)
     # Exponent bias 15 to 127.
     size = np.int32((h & np.int32(0x7FFF)) << np.int32(13)).view(np.float32) * _TWO_112
-    bits = np.float32(size).view(np.int32) | select(size >= _HALF_INF, np.int32(0x7F800000), np.int32(0))
+    infinite = select(size >= _HALF_INF, np.int32(0x7F800000), np.int32(0))
+    bits = np.float32(size).view(np.int32) | infinite
     return np.int32(bits | np.int32((h & np.int32(0x8000)) << np.int32(16))).view(np.float32)
 
 
@@ -282,11 +284,13 @@ def float_to_half(x):
     """
     bits = np.float32(x).view(np.int32)
     size = np.int32(bits & np.int32(0x7FFFFFFF))
-    tiny = np.int32(np.float32(np.int32(size).view(np.float32) + _HALF_DENORMAL).view(np.int32) - np.int32(0x3F000000))
+    tiny = np.float32(np.int32(size).view(np.float32) + _HALF_DENORMAL).view(np.int32)
+    tiny = np.int32(tiny - np.int32(0x3F000000))
     odd = np.int32(np.int32(size >> np.int32(13)) & np.int32(1))
     normal = np.int32(np.int32(size - np.int32(0x38000000 - 0xFFF) + odd) >> np.int32(13))
     special = select(size > np.int32(0x7F800000), np.int32(0x7E00), np.int32(0x7C00))
-    half = select(size < np.int32(0x38800000), tiny, select(size >= np.int32(0x47800000), special, normal))
+    large = select(size >= np.int32(0x47800000), special, normal)
+    half = select(size < np.int32(0x38800000), tiny, large)
     return np.uint16(half | np.int32(np.int32(bits >> np.int32(16)) & np.int32(0x8000)))
 
 
@@ -305,7 +309,8 @@ def float_to_odd(x):
 
 _ZERO, _HALF, _ONE, _TWO = (np.float32(v) for v in (0.0, 0.5, 1.0, 2.0))
 _INF, _NAN = np.float32(np.inf), np.float32(np.nan)
-_LOG2E, _LN2_HIGH, _LN2_LOW = np.float32(1.442695041), np.float32(0.693359375), np.float32(-2.12194440e-4)
+_LOG2E = np.float32(1.442695041)
+_LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
 # Adding this to n leaves n + 126 in the low bits. Shifted up, they are the float32 2**(n - 1), or 0
 # for n = -126. (2**n itself would not fit: n reaches 128.) So polynomials give twice the value, and
 # the product becomes 0, inf or NaN by itself. The usual way, adding n to the exponent's bits, makes
@@ -428,7 +433,8 @@ def log1p_f32(x):
     bits = np.float32(u).view(np.int32)
     n = np.int32(np.int32(bits - _SQRT_HALF_BITS) >> np.int32(23))
     power = np.int32(n << np.int32(23))
-    scale = np.int32(np.int32(0x3F800000) - select(n > np.int32(127), np.int32(127 << 23), power)).view(np.float32)
+    shift = select(n > np.int32(127), np.int32(127 << 23), power)
+    scale = np.int32(np.int32(0x3F800000) - shift).view(np.float32)
     f = np.int32(bits - power).view(np.float32) - _ONE
     f = f + lost * scale
     y = (np.float32(n) * _LN2_LOW + _log_tail(f) + f) + np.float32(n) * _LN2_HIGH
@@ -436,7 +442,8 @@ def log1p_f32(x):
 
 
 _MINUS_2LOG2E, _HALF_LN2_HIGH, _HALF_LN2_LOW = -_TWO * _LOG2E, _HALF * _LN2_HIGH, _HALF * _LN2_LOW
-_N2, _N3, _N4, _N5, _N6 = (np.float32(2.0**k) * m for k, m in enumerate((_M2, _M3, _M4, _M5, _M6), 1))
+_N2, _N3, _N4, _N5, _N6 = (np.float32(2.0**k) * m
+                           for k, m in enumerate((_M2, _M3, _M4, _M5, _M6), 1))
 _ROUND_TANH = np.float32(1.5 * 2**23 + 127)  # 2**n itself, since n is never positive here
 _TANH_ONE = np.float32(8.75)  # from here on tanh rounds to 1
 
@@ -501,10 +508,12 @@ def erf_f32(x):
 _T0, _T1, _T2, _T3, _T4 = (np.float64(float.fromhex(v)) for v in ("0x1.45f306ep-3",
     "-0x1.b1bbeaep-34", "0x1.3f84eb0p-63", "-0x1.7056592p-93", "0x1.c0db6295993c4p-122"))
 _ROUND_64 = np.float64(1.5 * 2**52)
-_QUARTER_64, _HALF_64, _ONE_64, _TWO_64, _FOUR_64 = (np.float64(v) for v in (0.25, 0.5, 1.0, 2.0, 4.0))
+_QUARTER_64, _HALF_64, _ONE_64, _TWO_64, _FOUR_64 = map(np.float64, (0.25, 0.5, 1.0, 2.0, 4.0))
 _ZERO_64, _INF_64, _NAN_64, _TWO_PI = (np.float64(v) for v in (0.0, np.inf, np.nan, 2 * math.pi))
-_S1, _S2, _S3 = (np.float64(v) for v in (-0.16666654873454143, 0.008332173284957504, -0.00019516613614032675))
-_C2, _C3, _C4 = (np.float64(v) for v in (0.0416666467530605, -0.0013887361726439458, 2.443776073841244e-05))
+_S1, _S2, _S3 = map(np.float64, (-0.16666654873454143, 0.008332173284957504,
+                                 -0.00019516613614032675))
+_C2, _C3, _C4 = map(np.float64, (0.0416666467530605, -0.0013887361726439458,
+                                 2.443776073841244e-05))
 
 
 def _sin_quarters(x, quarters):
@@ -558,7 +567,8 @@ def _exp2_64(x):
     t = x + _ROUND_64
     r = x - (t - _ROUND_64)
     p = ((((((_X7 * r + _X6) * r + _X5) * r + _X4) * r + _X3) * r + _X2) * r + _X1) * r + _X0
-    power = np.int64(np.int64(np.float64(t).view(np.int64) << np.int64(52)) + np.float64(p).view(np.int64))
+    shift = np.int64(np.float64(t).view(np.int64) << np.int64(52))
+    power = np.int64(shift + np.float64(p).view(np.int64))
     return power.view(np.float64)
 
 
@@ -586,7 +596,8 @@ def pow_f32(x, y):
 
 # ---------------------------------------------------------------- float64: longer polynomials
 
-_LOG2E_64, _LN2_HIGH_64, _LN2_LOW_64 = (np.float64(v) for v in (1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10))
+_LOG2E_64, _LN2_HIGH_64, _LN2_LOW_64 = map(np.float64, (
+    1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10))
 # Leaves n + 1022 in the low bits: the exponent of 2**(n - 1).
 _ROUND_EXP_64 = np.float64(1.5 * 2**52 + 1022)
 _EXP_LOW_64, _EXP_HIGH_64, _EXPM1_LOW_64 = np.float64(-708.3), np.float64(709.9), np.float64(-37.5)
@@ -641,7 +652,8 @@ _K1, _K2, _K3, _K4, _K5, _K6, _K7 = (np.float64(v) for v in (
 _UPPER_HALF = np.int64(-(2**32))
 _LOG2E_HIGH_64, _LOG2E_LOW_64 = np.float64(1.4426946640014648), np.float64(3.768874985636099e-07)
 _LOG10E_HIGH_64, _LOG10E_LOW_64 = np.float64(0.4342944622039795), np.float64(1.9699272335463627e-08)
-_LOG10_2_HIGH_64, _LOG10_2_LOW_64 = np.float64(0.30102992057800293), np.float64(7.508597826552624e-08)
+_LOG10_2_HIGH_64 = np.float64(0.30102992057800293)
+_LOG10_2_LOW_64 = np.float64(7.508597826552624e-08)
 
 
 def _log_parts_64(x):
@@ -714,7 +726,8 @@ def log1p_f64(x):
     n = np.int64(np.int64(bits - _SQRT_HALF_BITS_64) >> np.int64(52))
     power = np.int64(n << np.int64(52))
     f = np.int64(bits - power).view(np.float64) - _ONE_64
-    shrink = np.int64(np.int64(1023 << 52) - select(n > np.int64(1023), np.int64(1023 << 52), power)).view(np.float64)
+    shift = select(n > np.int64(1023), np.int64(1023 << 52), power)
+    shrink = np.int64(np.int64(1023 << 52) - shift).view(np.float64)
     result = _log_sum_64(np.float64(n), f + lost * shrink)
     return select(x == _ZERO_64, x, _log_ends_64(u, result))
 
@@ -789,5 +802,8 @@ def cos_f64(x):
 
 
 def pow_f64(x, y):
-    """Calls the C library, as np.power does of two scalars only where the text is compiled. Does not vectorise."""
+    """Calls the C library, as np.power does of two scalars only where the text is compiled.
+
+    Does not vectorise.
+    """
     return x ** y

@@ -28,7 +28,8 @@ class _Renamed(ast.NodeTransformer):
         return ast.copy_location(ast.Name(self.names.get(node.id, node.id), node.ctx), node)
 
 
-def in_parts(function: ast.FunctionDef, long: int = LONG, very_long: int = VERY_LONG) -> list[ast.FunctionDef]:
+def in_parts(function: ast.FunctionDef, long: int = LONG,
+             very_long: int = VERY_LONG) -> list[ast.FunctionDef]:
     """Replace the loops of a function by calls, and return the functions that they call.
 
     A function of at most ``long`` statements stays whole. Without equal loops, it does up to

@@ -31,7 +31,8 @@ def _one_type(typing, *operands):
     """The operands' common type; a literal takes the type of the others."""
     from numba import types as nb
 
-    real = [t for t in operands if not isinstance(t, nb.Literal)] or [nb.unliteral(t) for t in operands]
+    real = [t for t in operands if not isinstance(t, nb.Literal)]
+    real = real or [nb.unliteral(t) for t in operands]
     return typing.unify_types(*real) if len(real) > 1 else real[0]
 
 
@@ -39,7 +40,8 @@ def _call(builder, llvm_name, values, **flags):
     from llvmlite import ir
 
     t = values[0].type
-    declared = builder.module.declare_intrinsic(llvm_name, [t], ir.FunctionType(t, [t] * len(values)))
+    type_ = ir.FunctionType(t, [t] * len(values))
+    declared = builder.module.declare_intrinsic(llvm_name, [t], type_)
     return builder.call(declared, values, **flags)
 
 
@@ -51,7 +53,8 @@ def _choices() -> dict[str, Any]:
     def select(typing, c, a, b):
         def emit(context, builder, signature, values):
             chosen = _cast_all(context, builder, signature, values, 1)
-            return builder.select(context.cast(builder, values[0], signature.args[0], nb.boolean), *chosen)
+            test = context.cast(builder, values[0], signature.args[0], nb.boolean)
+            return builder.select(test, *chosen)
         return _one_type(typing, a, b)(c, a, b), emit
 
     @intrinsic(prefer_literal=True)
@@ -152,7 +155,8 @@ def _accumulations() -> dict[str, Any]:
             return plain.return_type(a, b), emit
         return combine
 
-    return {"add_any_order": any_order(operator.add, "fadd"), "mul_any_order": any_order(operator.mul, "fmul")}
+    return {"add_any_order": any_order(operator.add, "fadd"),
+            "mul_any_order": any_order(operator.mul, "fmul")}
 
 
 def _marks() -> dict[str, Any]:
@@ -230,7 +234,8 @@ def _on_the_stack() -> Any:
             with builder.goto_entry_block():
                 memory = builder.alloca(ir.ArrayType(item, size.literal_value))
                 memory.align = 64
-            number, nbytes = context.get_constant(nb.intp, size.literal_value), context.get_abi_sizeof(item)
+            number = context.get_constant(nb.intp, size.literal_value)
+            nbytes = context.get_abi_sizeof(item)
             made = make_array(row)(context, builder)
             populate_array(made, data=builder.bitcast(memory, item.as_pointer()), shape=[number],
                            itemsize=nbytes, meminfo=None,

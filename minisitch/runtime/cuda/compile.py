@@ -53,7 +53,8 @@ def _ptx(text: str, name: str, dtypes: Sequence[str], architecture: str, exact: 
     capability = (int(architecture[3:-1]), int(architecture[-1]))
     with lock, _compiling_for(capability):
         made: Any = cuda.compile  # older Numbas declare another signature
-        return made(_function(text, name, architecture, exact), numba.void(*arrays), device=False, abi="numba", cc=capability)[0]
+        kernel = _function(text, name, architecture, exact)
+        return made(kernel, numba.void(*arrays), device=False, abi="numba", cc=capability)[0]
 
 
 @contextlib.contextmanager
@@ -93,7 +94,8 @@ def _device_functions() -> dict[str, Callable[..., Any]]:
 def _helper(name: str, architecture: str) -> Any:
     from numba import cuda
 
-    return cuda.jit(device=True)(over_helpers(_device_functions(), name, lambda n: _helper(n, architecture)))
+    function = over_helpers(_device_functions(), name, lambda n: _helper(n, architecture))
+    return cuda.jit(device=True)(function)
 
 
 # ---------------------------------------------------------------- rewrites before Numba
@@ -122,18 +124,21 @@ class _Unrolled(ast.NodeTransformer):
         self.generic_visit(node)
         counter = ast.unparse(node.target)
         places = [place for s in node.body for n in ast.walk(s) for place in self._places(n)]
-        counts = any(isinstance(n, ast.Name) and n.id == counter for place in places for n in ast.walk(place))
+        inside = (n for place in places for n in ast.walk(place))
+        counts = any(isinstance(n, ast.Name) and n.id == counter for n in inside)
         turns = re.fullmatch(r"range\((\d+)\)", ast.unparse(node.iter))
         if not counts or not turns:
             return node
-        return [_With(counter, turn).visit(copy.deepcopy(statement)) for turn in range(int(turns[1])) for statement in node.body]
+        return [_With(counter, turn).visit(copy.deepcopy(s)) for turn in range(int(turns[1]))
+                for s in node.body]
 
     def _places(self, node: ast.AST) -> list[ast.expr]:
         """The index expressions of a thread's register arrays in an expression."""
         if isinstance(node, ast.Subscript):
             return [node.slice] if ast.unparse(node.value) in self.registers else []
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("load_wide", "store_wide"):
-            return [after for array, after in itertools.pairwise(node.args) if ast.unparse(array) in self.registers]
+            return [after for array, after in itertools.pairwise(node.args)
+                    if ast.unparse(array) in self.registers]
         return []
 
 
@@ -148,10 +153,12 @@ class _With(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
-        parts = [part.value for part in (node.left, node.right) if isinstance(part, ast.Constant) and isinstance(part.value, int)]
+        sides = (side for side in (node.left, node.right) if isinstance(side, ast.Constant))
+        parts = [side.value for side in sides if isinstance(side.value, int)]
         if len(parts) < 2 or not isinstance(node.op, ast.Add | ast.Mult):
             return node
-        return ast.copy_location(ast.Constant(sum(parts) if isinstance(node.op, ast.Add) else parts[0] * parts[1]), node)
+        value = sum(parts) if isinstance(node.op, ast.Add) else parts[0] * parts[1]
+        return ast.copy_location(ast.Constant(value), node)
 
 
 class _Plain(ast.NodeTransformer):
@@ -180,11 +187,14 @@ class _Plain(ast.NodeTransformer):
         scaled = any(isinstance(side, ast.Constant) for side in (node.left, node.right))  # an index
         if not self.exact or scaled or not isinstance(node.op, ast.Mult):
             return node
-        return ast.copy_location(ast.Call(ast.Name("rounded_product", ast.Load()), [node.left, node.right], []), node)
+        product = ast.Name("rounded_product", ast.Load())
+        return ast.copy_location(ast.Call(product, [node.left, node.right], []), node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         largest = RANGES.get(ast.unparse(node))
-        return node if largest is None else ast.copy_location(ast.BinOp(node, ast.BitAnd(), ast.Constant(largest)), node)
+        if largest is None:
+            return node
+        return ast.copy_location(ast.BinOp(node, ast.BitAnd(), ast.Constant(largest)), node)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         return self.generic_visit(wrapping(node))  # type: ignore[return-value]
@@ -202,9 +212,11 @@ class _Plain(ast.NodeTransformer):
         first, last, step = _bounds(node.iter.args)
         self.loops += 1
         bound = f"stop_{self.loops}"
-        counter, limit = ast.unparse(node.target), ast.unparse(last) if isinstance(last, ast.Constant) else bound
+        counter = ast.unparse(node.target)
+        limit = ast.unparse(last) if isinstance(last, ast.Constant) else bound
         lines = [f"{bound} = {ast.unparse(last)}"] * (limit == bound)
-        lines += [f"{counter} = {ast.unparse(first)}", f"while {counter} < {limit}:\n    {counter} += {ast.unparse(step)}"]
+        lines += [f"{counter} = {ast.unparse(first)}",
+                  f"while {counter} < {limit}:\n    {counter} += {ast.unparse(step)}"]
         made = ast.parse("\n".join(lines)).body
         made[-1].body[:0] = node.body  # type: ignore[attr-defined]
         return [ast.copy_location(statement, node) for statement in made]

@@ -30,7 +30,8 @@ PLAIN, TRANSPOSED, DEFAULT_ALGORITHM = 0, 1, -1
 def path() -> str:
     """The path of the library; empty if it is not installed."""
     try:
-        return str(importlib.import_module("cuda.pathfinder").load_nvidia_dynamic_lib("cublas").abs_path or "")
+        pathfinder = importlib.import_module("cuda.pathfinder")
+        return str(pathfinder.load_nvidia_dynamic_lib("cublas").abs_path or "")
     except Exception:  # not installed, or incomplete: a tiled kernel of ours is used instead
         return ""
 
@@ -60,9 +61,12 @@ def gemms(a: ArgumentView, b: ArgumentView, c: ArgumentView) -> tuple[Gemm, ...]
     *rest, (count, *last) = batches(a, b, c) or [(1, 0, 0, 0)]
     found = []
     for where in itertools.product(*(range(n) for n, *_ in rest)):
-        at = [view.offset + sum(i * axis[k] for i, axis in zip(where, rest, strict=True)) for k, view in enumerate((a, b, c), 1)]
-        found.append(Gemm(c.shape[-2], c.shape[-1], a.shape[-1], (a_order, a_lead, last[0] // size, at[0]),
-                          (b_order, b_lead, last[1] // size, at[1]), (c_lead, last[2] // size, at[2]), count))
+        at = [view.offset + sum(i * axis[k] for i, axis in zip(where, rest, strict=True))
+              for k, view in enumerate((a, b, c), 1)]
+        found.append(Gemm(c.shape[-2], c.shape[-1], a.shape[-1],
+                          (a_order, a_lead, last[0] // size, at[0]),
+                          (b_order, b_lead, last[1] // size, at[1]),
+                          (c_lead, last[2] // size, at[2]), count))
     return tuple(found)
 
 
@@ -74,7 +78,8 @@ def batches(a: ArgumentView, b: ArgumentView, c: ArgumentView) -> list[tuple[int
     axes: list[tuple[int, int, int, int]] = []
     for back in range(len(c.shape), 2, -1):
         size = c.shape[-back]
-        steps = [view.strides[-back] if len(view.shape) >= back and view.shape[-back] != 1 else 0 for view in (a, b, c)]
+        steps = [view.strides[-back] if len(view.shape) >= back and view.shape[-back] != 1 else 0
+                 for view in (a, b, c)]
         if size == 1:
             continue
         if axes and all(o == step * size for o, step in zip(axes[-1][1:], steps, strict=True)):
@@ -88,8 +93,10 @@ def _lies(view: ArgumentView) -> tuple[int, int] | None:
     """PLAIN or TRANSPOSED, and the leading dimension in elements; None if no axis is contiguous."""
     size, (rows, cols) = view.dtype.itemsize, view.shape[-2:]
     row, col = view.strides[-2:]
-    for order, near, far, length, lines in ((PLAIN, col, row, cols, rows), (TRANSPOSED, row, col, rows, cols)):
-        if (near == size or length == 1) and (lines == 1 or (far % size == 0 and far >= length * size)):
+    orders = (PLAIN, col, row, cols, rows), (TRANSPOSED, row, col, rows, cols)
+    for order, near, far, length, lines in orders:
+        apart = lines == 1 or (far % size == 0 and far >= length * size)
+        if (near == size or length == 1) and apart:
             return order, max(far // size if lines > 1 else length, length, 1)
     return None
 
@@ -106,7 +113,8 @@ class Cublas:
     def _ask(self, function: str, *arguments: Any) -> None:
         code = getattr(self.library, function)(*arguments)
         if code:
-            raise DeviceError(f"{function} of cuBLAS failed with status {code}; {INSTALL} in the release for the installed driver")
+            raise DeviceError(f"{function} of cuBLAS failed with status {code}; {INSTALL} in the "
+                              "release for the installed driver")
 
     def __call__(self, gemm: Gemm, dtype: str, addresses: Sequence[int]) -> None:
         """Put one call on the stream. ``addresses`` are those of a, b and c."""
@@ -122,6 +130,7 @@ def _arguments(gemm: Gemm, dtype: str, addresses: Sequence[int]) -> Iterator[Any
     c_lead, c_step, c_offset = gemm.c
     yield from (b_order, a_order, gemm.cols, gemm.rows, gemm.inner, ctypes.byref(scalar(1)))
     yield from (ctypes.c_void_p(addresses[1] + b_offset), kind, b_lead, ctypes.c_longlong(b_step))
-    yield from (ctypes.c_void_p(addresses[0] + a_offset), kind, a_lead, ctypes.c_longlong(a_step), ctypes.byref(scalar(0)))
+    yield from (ctypes.c_void_p(addresses[0] + a_offset), kind, a_lead, ctypes.c_longlong(a_step))
+    yield ctypes.byref(scalar(0))
     yield from (ctypes.c_void_p(addresses[2] + c_offset), kind, c_lead, ctypes.c_longlong(c_step))
     yield from (gemm.count, compute, DEFAULT_ALGORITHM)

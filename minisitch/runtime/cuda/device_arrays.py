@@ -48,18 +48,24 @@ def look(leaf: Any) -> Seen | None:
     if interface is None:
         return None
     if interface.get("mask") is not None:
-        raise MinisitchError("a masked device array cannot be compiled: pass its values and its mask as two arguments")
-    shape, strides, dtype = interface["shape"], interface.get("strides"), np.dtype(interface["typestr"])
-    if strides and not np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides).flags.c_contiguous:
-        raise DeviceError(f"an array of {library} with shape {tuple(shape)} is not in C order: pass a contiguous copy of it")
+        raise MinisitchError("a masked device array cannot be compiled: "
+                             "pass its values and its mask as two arguments")
+    shape, strides = interface["shape"], interface.get("strides")
+    dtype = np.dtype(interface["typestr"])
+    lies = np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides) if strides else None
+    if lies is not None and not lies.flags.c_contiguous:
+        raise DeviceError(f"an array of {library} with shape {tuple(shape)} is not in C order: "
+                          "pass a contiguous copy of it")
     stream = interface.get("stream")
-    return Seen(int(interface["data"][0] or 0), library, None if stream is None else _normal(stream), leaf)
+    normal = None if stream is None else _normal(stream)
+    return Seen(int(interface["data"][0] or 0), library, normal, leaf)
 
 
 def _look_at_tensor(tensor: Any) -> Seen:
     """The same for a Torch tensor, whose own attributes are faster than the protocol."""
     if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
-        raise MinisitchError("a compiled function gives no gradients to Torch: pass x.detach(), or call it under torch.no_grad()")
+        raise MinisitchError("a compiled function gives no gradients to Torch: "
+                             "pass x.detach(), or call it under torch.no_grad()")
     tensor = tensor.contiguous()
     return Seen(tensor.data_ptr(), "torch", current_stream("torch"), tensor)
 
@@ -80,10 +86,13 @@ def current_stream(library: str) -> int:
 def callers_stream(seen: Sequence[Seen | None]) -> int:
     """The current stream of the first device array's library, or the stream that fills it."""
     first = next(s for s in seen if s)
-    return current_stream(first.library) if first.library in ("torch", "cupy") else first.stream or LEGACY
+    if first.library in ("torch", "cupy"):
+        return current_stream(first.library)
+    return first.stream or LEGACY
 
 
-def maker(seen: Sequence[Seen | None], device: int, stream: int) -> Callable[[tuple[int, ...], np.dtype], tuple[Any, int]]:
+def maker(seen: Sequence[Seen | None], device: int,
+          stream: int) -> Callable[[tuple[int, ...], np.dtype], tuple[Any, int]]:
     """A function that makes an empty result in the first array's library, with its address."""
     library, owner = next((s.library, s.owner) for s in seen if s)
 

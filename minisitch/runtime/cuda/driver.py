@@ -24,15 +24,22 @@ ELSEWHERE = "run with target='cpu', or step the CUDA text with target='step'"
 DOCTOR = "python -m minisitch doctor says what is missing"
 OUT_OF_MEMORY, INVALID_CONTEXT = 2, 201
 REMEDIES = {  # the driver's code -> what to do
-    2: "the GPU's memory is full: free arrays, call minisitch.runtime.cuda.memory.release(), or take smaller inputs",
-    34: f"a stub of the driver was loaded: take the toolkit's stubs folder off LD_LIBRARY_PATH; {DOCTOR}",
+    2: "the GPU's memory is full: free arrays, call minisitch.runtime.cuda.memory.release(), "
+       "or take smaller inputs",
+    34: "a stub of the driver was loaded: take the toolkit's stubs folder off LD_LIBRARY_PATH; "
+        f"{DOCTOR}",
     100: f"the driver sees no GPU: check nvidia-smi and CUDA_VISIBLE_DEVICES, or {ELSEWHERE}",
     209: f"the kernel was compiled for another GPU than this one; {DOCTOR}",
-    222: f"the driver is older than the compiler: update it, or pip install 'minisitch[cuda12]'; {DOCTOR}",
-    700: "a kernel left its arrays, which is a bug of minisitch: target='step' names the line; then restart Python",
-    701: "a kernel takes more registers or shared memory than this GPU has: name its kind, as device='a100'",
-    720: "a grid barrier takes more blocks than this GPU holds at once: name its kind, as device='a100'",
-    719: "a kernel failed, which is a bug of minisitch: target='step' names the line; then restart Python",
+    222: "the driver is older than the compiler: update it, or pip install 'minisitch[cuda12]'; "
+         f"{DOCTOR}",
+    700: "a kernel left its arrays, which is a bug of minisitch: target='step' names the line; "
+         "then restart Python",
+    701: "a kernel takes more registers or shared memory than this GPU has: name its kind, "
+         "as device='a100'",
+    720: "a grid barrier takes more blocks than this GPU holds at once: name its kind, "
+         "as device='a100'",
+    719: "a kernel failed, which is a bug of minisitch: target='step' names the line; "
+         "then restart Python",
     803: f"the driver's parts do not fit together: reboot, or install the driver again; {DOCTOR}",
     804: f"the driver is too old for this CUDA on this kind of GPU: update it; {DOCTOR}",
 }
@@ -41,8 +48,9 @@ REMEDIES = {  # the driver's code -> what to do
 @functools.cache
 def bindings() -> Any:
     """The bindings' module. Raises DeviceError if it or the driver is missing."""
-    if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
-        raise DeviceError(f"no CUDA device here: NVIDIA's bindings are not installed ({INSTALL}); without a GPU {ELSEWHERE}")
+    if any(importlib.util.find_spec(name) is None for name in ("cuda", "cuda.bindings")):
+        raise DeviceError("no CUDA device here: NVIDIA's bindings are not installed "
+                          f"({INSTALL}); without a GPU {ELSEWHERE}")
     api = importlib.import_module("cuda.bindings.driver")
     try:
         code = int(api.cuInit(0)[0])
@@ -51,7 +59,8 @@ def bindings() -> Any:
                           "install it (nvidia-smi shows whether it works), "
                           f"or {ELSEWHERE}") from problem
     if code:
-        raise DeviceError(f"no CUDA device here: {REMEDIES.get(code, f'the driver does not start, code {code}; {DOCTOR}')}")
+        why = REMEDIES.get(code, f"the driver does not start, code {code}; {DOCTOR}")
+        raise DeviceError(f"no CUDA device here: {why}")
     return api
 
 
@@ -60,7 +69,8 @@ def ask(function: str, *arguments: Any) -> Any:
     try:
         code, *values = getattr(bindings(), function)(*arguments)
     except RuntimeError as problem:  # the bindings' FunctionNotFoundError
-        raise DeviceError(f"the driver has no {function}, so it is too old: update it; {DOCTOR}") from problem
+        raise DeviceError(f"the driver has no {function}, so it is too old: update it; "
+                          f"{DOCTOR}") from problem
     if int(code):
         raise failure(function, int(code))
     return values[0] if len(values) == 1 else tuple(values) or None
@@ -105,7 +115,7 @@ def attribute(name: str, ordinal: int) -> int:
 @functools.cache
 def architecture(ordinal: int) -> str:
     """The architecture, such as ``sm_90``. Raises DeviceError if the GPU is too old."""
-    found = attribute("COMPUTE_CAPABILITY_MAJOR", ordinal), attribute("COMPUTE_CAPABILITY_MINOR", ordinal)
+    found = tuple(attribute(f"COMPUTE_CAPABILITY_{part}", ordinal) for part in ("MAJOR", "MINOR"))
     name = f"sm_{found[0]}{found[1]}"
     if found < OLDEST[0]:
         raise DeviceError(f"this GPU is an {name}, and kernels need sm_70 or later; {ELSEWHERE}")

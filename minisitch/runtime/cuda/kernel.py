@@ -51,8 +51,9 @@ class DeviceKernel:
     @classmethod
     def of_pipeline(cls, source: PipelineSource) -> DeviceKernel:
         """The single launch of a pipeline, whose blocks are all resident."""
-        return cls(source.name, source.text, source.grid, source.block, tuple(a.dtype for a in source.arrays),
-                   tuple(a.size for a in source.arrays), source.registers, True, source.exact)
+        return cls(source.name, source.text, source.grid, source.block,
+                   tuple(a.dtype for a in source.arrays), tuple(a.size for a in source.arrays),
+                   source.registers, True, source.exact)
 
     def load(self, device: int) -> Any:
         """The kernel on a device, compiled and loaded once.
@@ -64,7 +65,8 @@ class DeviceKernel:
 
 @functools.cache
 def _loaded(kernel: DeviceKernel, device: int) -> Any:
-    made = cuda_link.cubin(kernel.text, kernel.name, kernel.dtypes, architecture(device), kernel.registers, kernel.exact)
+    made = cuda_link.cubin(kernel.text, kernel.name, kernel.dtypes, architecture(device),
+                           kernel.registers, kernel.exact)
     function = ask("cuModuleGetFunction", ask("cuModuleLoadData", made.image), made.entry.encode())
     if kernel.together:
         wave = attribute("MULTIPROCESSOR_COUNT", device)
@@ -85,7 +87,8 @@ class Arguments:
         self.words = (ctypes.c_int64 * count)()
         for place, (dtype, size) in enumerate(zip(kernel.dtypes, kernel.sizes, strict=True)):
             itemsize = np.dtype(dtype).itemsize
-            self.words[place * WORDS:(place + 1) * WORDS] = [0, 0, size, itemsize, 0, size, itemsize]
+            at = place * WORDS
+            self.words[at:at + WORDS] = [0, 0, size, itemsize, 0, size, itemsize]
         first = ctypes.addressof(self.words)
         # The driver wants a pointer to each word.
         self.pointers = (ctypes.c_void_p * count)(*range(first, first + 8 * count, 8))
@@ -100,7 +103,8 @@ class Arguments:
     def launch(self, function: Any, stream: int) -> None:
         """Put the kernel on a stream. The driver copies the arguments before this returns."""
         kernel = self.kernel
+        shape = kernel.grid, 1, 1, kernel.block, 1, 1, 0
         if kernel.together:
-            ask("cuLaunchCooperativeKernel", function, kernel.grid, 1, 1, kernel.block, 1, 1, 0, stream, self.where)
+            ask("cuLaunchCooperativeKernel", function, *shape, stream, self.where)
         else:
-            ask("cuLaunchKernel", function, kernel.grid, 1, 1, kernel.block, 1, 1, 0, stream, self.where, 0)
+            ask("cuLaunchKernel", function, *shape, stream, self.where, 0)

@@ -51,7 +51,8 @@ def _issue_kernel(kernel: DeviceKernel, slots: Sequence[int], offsets: Sequence[
     sets the counters to zero.
     """
     function, arguments = kernel.load(device), Arguments(kernel)
-    skipped = [offset * np.dtype(dtype).itemsize for offset, dtype in zip(offsets, kernel.dtypes, strict=False)]
+    skipped = [offset * np.dtype(dtype).itemsize
+               for offset, dtype in zip(offsets, kernel.dtypes, strict=False)]
     places = [(place * WORDS + ADDRESS, slot, nbytes) for place, (slot, nbytes) in
               enumerate(zip_longest(slots, skipped, fillvalue=0))]
     for place, block in enumerate(own, len(slots)):
@@ -90,7 +91,8 @@ def _issue_on_host(step: LibraryStep, slots: Sequence[Slot]) -> Issue:
             ask("cuMemcpyDtoHAsync", array.ctypes.data, addresses[slot], array.nbytes, stream)
         ask("cuStreamSynchronize", stream)
         with np.errstate(all="ignore"):
-            (step.function or np.matmul)(*(view.of(array) for view, array in zip(step.views, arrays, strict=True)))
+            views = (view.of(a) for view, a in zip(step.views, arrays, strict=True))
+            (step.function or np.matmul)(*views)
         ask("cuMemcpyHtoDAsync", addresses[out], arrays[-1].ctypes.data, arrays[-1].nbytes, stream)
         ask("cuStreamSynchronize", stream)  # the array is freed when this returns
     return issue
@@ -101,13 +103,15 @@ def library_calls(stages: Stages) -> list[str]:
     found: dict[str, list[str]] = {}
     for pattern in stages.plan.library_calls:
         node = stages.graph[pattern.members[0]]
-        step = library_step(node, [view_chain(stages.graph, a) for a in node.args], (0,) * (len(node.args) + 1))
+        chains = [view_chain(stages.graph, a) for a in node.args]
+        step = library_step(node, chains, (0,) * (len(node.args) + 1))
         found.setdefault(f"{node.op}: {_done_by(step)}", []).append(f"%{node.id}")
     return [f"{' '.join(nodes)} {said}" for said, nodes in found.items()]
 
 
 def _done_by(step: LibraryStep) -> str:
-    host = "NumPy on the host; operands are copied there, the result back, and the call waits for them"
+    host = ("NumPy on the host; operands are copied there, the result back, "
+            "and the call waits for them")
     if step.name != "matmul":
         return host
     calls = cublas.gemms(*step.views)
@@ -134,8 +138,11 @@ class Session:
         slots = self.program.slots
         if isinstance(step, KernelStep):
             assert isinstance(step.launch, DeviceKernel)
-            own = [MemoryBlock(a.size * itemsize(a.dtype), self.device, self.stream) for a in step.own]
-            return _issue_kernel(step.launch, step.slots, step.offsets, self.device, own) if step.launch.grid else None
+            own = [MemoryBlock(a.size * itemsize(a.dtype), self.device, self.stream)
+                   for a in step.own]
+            if not step.launch.grid:
+                return None
+            return _issue_kernel(step.launch, step.slots, step.offsets, self.device, own)
         if isinstance(step, CopyStep):
             nbytes = slots[step.slots[0]].size * slots[step.slots[0]].dtype.itemsize
             return _issue_copy(*step.slots, nbytes) if nbytes else None
@@ -152,7 +159,8 @@ class Session:
         """The address of a slot's own buffer, for arrays that must be copied."""
         if slot not in self.fixed:
             found = self.program.slots[slot]
-            self.fixed[slot] = MemoryBlock(found.size * found.dtype.itemsize, self.device, self.stream)
+            nbytes = found.size * found.dtype.itemsize
+            self.fixed[slot] = MemoryBlock(nbytes, self.device, self.stream)
         return self.fixed[slot].address
 
     def run(self, addresses: Addresses) -> None:
@@ -212,11 +220,13 @@ class CudaExecutable(Executable):
         """The graph's outputs as NumPy arrays. Waits for them."""
         session, addresses, kept = self._sent(leaves)
         session.run(addresses)
-        results = [(fresh if is_pooled(s.size * s.dtype.itemsize) else np.empty)(s.shape, s.dtype) for s in self.results]
+        results = [(fresh if is_pooled(s.size * s.dtype.itemsize) else np.empty)(s.shape, s.dtype)
+                   for s in self.results]
         places = [i for i, slot in enumerate(self.slots) if slot.place == "output"]
         for result, place in zip(results, places, strict=True):
             if result.nbytes:
-                ask("cuMemcpyDtoHAsync", result.ctypes.data, addresses[place], result.nbytes, session.stream)
+                ask("cuMemcpyDtoHAsync", result.ctypes.data, addresses[place], result.nbytes,
+                    session.stream)
         ask("cuStreamSynchronize", session.stream)
         del kept  # the arrays must live until their copies are done
         return results
@@ -246,15 +256,18 @@ class CudaExecutable(Executable):
         """Copy NumPy arrays to the device, always to the same buffers."""
         device = current()
         if device not in self.mine.streams:
-            self.mine.streams[device] = int(ask("cuStreamCreate", int(bindings().CUstream_flags.CU_STREAM_NON_BLOCKING)))
+            apart = int(bindings().CUstream_flags.CU_STREAM_NON_BLOCKING)
+            self.mine.streams[device] = int(ask("cuStreamCreate", apart))
         session = self.session(device, self.mine.streams[device])
         given = [*leaves, *self.stages.program.outside(leaves)]
         arrays = [ready(x, slot.dtype) for x, slot in zip(given, self.inputs, strict=True)]
         for check in self.checks:
             check(arrays[check.source].reshape(-1))
-        return session, self._addresses(session, [session.send(i, array) for i, array in enumerate(arrays)], None), arrays
+        sent = [session.send(i, array) for i, array in enumerate(arrays)]
+        return session, self._addresses(session, sent, None), arrays
 
-    def _addresses(self, session: Session, inputs: Sequence[int], outputs: Sequence[int] | None) -> Addresses:
+    def _addresses(self, session: Session, inputs: Sequence[int],
+                   outputs: Sequence[int] | None) -> Addresses:
         """The address of every slot. Outputs use the session's buffers unless given."""
         found = {"input": iter(inputs), "output": iter(outputs or ())}
         return tuple(session.workspace.address + slot.index if slot.place == "workspace" else
@@ -272,7 +285,8 @@ class CudaExecutable(Executable):
             session.wait_for(other)
         kept = []  # host arrays, until their copies are issued
         inputs = []
-        for i, (leaf, slot) in enumerate(zip([*leaves, *program.outside(leaves)], self.inputs, strict=True)):
+        given = [*leaves, *program.outside(leaves)]
+        for i, (leaf, slot) in enumerate(zip(given, self.inputs, strict=True)):
             there = seen[i] if i < len(seen) else None
             if there is None:
                 kept.append(ready(leaf, slot.dtype))
@@ -289,7 +303,8 @@ class CudaExecutable(Executable):
         for source, output in program.mutated:
             there, slot = seen[source], self.results[output]
             assert there, "refused above"
-            ask("cuMemcpyDtoDAsync", there.address, made[output][1], slot.size * slot.dtype.itemsize, stream)
+            nbytes = slot.size * slot.dtype.itemsize
+            ask("cuMemcpyDtoDAsync", there.address, made[output][1], nbytes, stream)
         return unflatten(program.outputs, [array for array, _ in made])
 
     def _refuse_written(self, leaves: Sequence[Any], seen: Sequence[Seen | None]) -> None:
@@ -306,7 +321,8 @@ class CudaExecutable(Executable):
                                      "order if another argument is one: pass a contiguous array of "
                                      "the device, or all arguments from the host")
             begin, end = ranges[source]
-            if any(i != source and begin < last and first < end for i, (first, last) in enumerate(ranges)):
+            others = (at for i, at in enumerate(ranges) if i != source)
+            if any(begin < last and first < end for first, last in others):
                 raise MinisitchError("an argument that is written to shares memory with another, "
                                      "which a compiled program cannot follow; pass a copy of one "
                                      "of them")

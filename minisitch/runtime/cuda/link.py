@@ -25,7 +25,8 @@ from .. import store
 from . import compile as cuda_compile
 
 INSTALL = "pip install 'minisitch[cuda]'"
-PACKAGES = ("numba", "numba-cuda", "cuda-bindings", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvcc-cu12")
+PACKAGES = ("numba", "numba-cuda", "cuda-bindings", "nvidia-nvvm", "nvidia-nvjitlink",
+            "nvidia-cuda-nvcc-cu12")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ def cubin(text: str, name: str, dtypes: Sequence[str], architecture: str,
     B8, "apply"). Raises DeviceError with the next step.
     """
     program = re.sub(r"[ \t]*#.*$", "", text, flags=re.MULTILINE)  # comments name the user's lines
-    key = hashlib.sha256(repr((program, name, tuple(dtypes), architecture, registers, exact, _surroundings())).encode()).hexdigest()
+    meaning = program, name, tuple(dtypes), architecture, registers, exact, _surroundings()
+    key = hashlib.sha256(repr(meaning).encode()).hexdigest()
     folder = store.folder()
     kept = store.read(folder, f"{key}.bin") if folder else None
     if kept is None:
@@ -64,7 +66,8 @@ def link(ptx: str, architecture: str, registers: int | None = None) -> bytes:
         linker = importlib.import_module("cuda.bindings.nvjitlink")
         linker.version()
     except Exception as problem:  # an ImportError, or another if the library is missing
-        raise DeviceError(f"CUDA kernels are linked by nvJitLink, which is not installed: {INSTALL}") from problem
+        raise DeviceError("CUDA kernels are linked by nvJitLink, which is not installed: "
+                          f"{INSTALL}") from problem
     options = [f"-arch={architecture}"] + [f"-maxrregcount={registers}"] * bool(registers)
     handle = linker.create(len(options), options)
     try:
@@ -92,14 +95,16 @@ def _device_runtime() -> str:
     try:
         return str(importlib.import_module("cuda.pathfinder").find_static_lib("cudadevrt"))
     except Exception as problem:
-        raise DeviceError(f"a kernel with a grid barrier needs CUDA's device runtime, libcudadevrt: {INSTALL}") from problem
+        raise DeviceError("a kernel with a grid barrier needs CUDA's device runtime, "
+                          f"libcudadevrt: {INSTALL}") from problem
 
 
 @functools.cache
 def _surroundings() -> tuple[str, ...]:
     """What machine code depends on besides the text: our sources, and versions of compilers."""
     ours = [(__package__, path.name) for path in sorted(Path(__file__).parent.glob("*.py"))]
-    texts = [pkgutil.get_data(*each) or b"" for each in (*ours, ("minisitch.simt", "math.py"), ("minisitch.simt", "order.py"))]
+    others = ("minisitch.simt", "math.py"), ("minisitch.simt", "order.py")
+    texts = [pkgutil.get_data(*each) or b"" for each in (*ours, *others)]
     sources = [hashlib.sha256(text).hexdigest() for text in texts]
     return (*sources, *(f"{name} {version(name)}" for name in PACKAGES))
 

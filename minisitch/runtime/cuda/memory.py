@@ -88,7 +88,8 @@ class DeviceArray:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise DeviceError("NumPy sees values of the device only as a copy; leave copy=False out")
+            raise DeviceError("NumPy sees values of the device only as a copy; "
+                              "leave copy=False out")
         return self.numpy() if dtype is None else self.numpy().astype(dtype)
 
     def __repr__(self) -> str:

@@ -58,8 +58,9 @@ class Assembled:
     def __str__(self) -> str:
         spills = f"{self.spill_bytes} B spilled" if self.spill_bytes else "no spills"
         accesses = ", ".join(f"{count} {what} of {bits} bits" for what, bits, count in self.widths)
-        return (f"{self.architecture}: {self.registers} registers, {spills}, {self.shared_bytes} B shared, "
-                f"{self.block_barriers} block and {self.grid_barriers} grid barriers; {accesses}")
+        return (f"{self.architecture}: {self.registers} registers, {spills}, "
+                f"{self.shared_bytes} B shared, {self.block_barriers} block and "
+                f"{self.grid_barriers} grid barriers; {accesses}")
 
 
 # ---------------------------------------------------------------- the tools
@@ -87,7 +88,8 @@ def _run(tool: str, *arguments: str) -> tuple[str, str]:
     if done.returncode:
         hint = ""
         if "version" in done.stderr:
-            hint = f"; the assembler is older than the compiler: upgrade {PACKAGES[tool]} to nvidia-nvvm's release"
+            hint = ("; the assembler is older than the compiler: "
+                    f"upgrade {PACKAGES[tool]} to nvidia-nvvm's release")
         raise DeviceError(f"{tool} refuses the kernel: {done.stderr.strip()}{hint}")
     return done.stdout, done.stderr
 
@@ -99,19 +101,24 @@ def assemble(source: KernelSource, architecture: str) -> Assembled:
     Raises DeviceError for an unknown architecture, a missing tool, or text that is not CUDA.
     """
     if source.target != "cuda":
-        raise DeviceError(f"{source.kernel.name} is text for {source.target}; lower with target='cuda' to see machine code")
+        raise DeviceError(f"{source.kernel.name} is text for {source.target}; "
+                          "lower with target='cuda' to see machine code")
     dtypes = tuple(b.dtype for b in source.kernel.parameters)
-    return assemble_text(source.text, source.kernel.name, dtypes, source.kernel.registers, architecture, source.exact)
+    return assemble_text(source.text, source.kernel.name, dtypes, source.kernel.registers,
+                         architecture, source.exact)
 
 
 @functools.lru_cache(maxsize=256)
-def assemble_text(text: str, name: str, dtypes: tuple[str, ...], registers: int, architecture: str, exact: bool) -> Assembled:
+def assemble_text(text: str, name: str, dtypes: tuple[str, ...], registers: int,
+                  architecture: str, exact: bool) -> Assembled:
     """The same for a kernel's text, with the most registers that a thread may have."""
     if not re.fullmatch(r"sm_\d{2,3}", architecture):
-        raise DeviceError(f"unknown architecture {architecture!r}; take one of {', '.join(ARCHITECTURES)}")
+        raise DeviceError(f"unknown architecture {architecture!r}; "
+                          f"take one of {', '.join(ARCHITECTURES)}")
     if problem := missing():
         raise DeviceError(problem)
-    return read_back(name, cuda_compile.ptx(text, name, dtypes, architecture, exact), registers, architecture)
+    ptx = cuda_compile.ptx(text, name, dtypes, architecture, exact)
+    return read_back(name, ptx, registers, architecture)
 
 
 def read_back(name: str, ptx: str, registers: int, architecture: str) -> Assembled:
@@ -126,19 +133,22 @@ def read_back(name: str, ptx: str, registers: int, architecture: str) -> Assembl
     used = re.findall(r"Used (\d+) registers", said)
     return Assembled(
         name, architecture, max(map(int, used)), sum(map(int, spilled)), _shared_bytes(ptx),
-        len(re.findall(r"\b(?:bar|barrier)\.sync", ptx)), len(re.findall(r"\bbar\.warp\.sync", ptx)),
+        len(re.findall(r"\b(?:bar|barrier)\.sync", ptx)),
+        len(re.findall(r"\bbar\.warp\.sync", ptx)),
         len(re.findall(r"\bcudaCGSynchronize,", ptx)), len(DOUBLE.findall(sass)),
         len(re.findall(r"\bld\.global\.nc", ptx)), _widths(sass), ptx, sass)
 
 
 def _shared_bytes(ptx: str) -> int:
     """Bytes of shared memory that the kernel declares, without the system's own."""
-    return sum(int(size) for size in re.findall(r"^\s*(?:\.visible )?\.shared .*\[(\d+)\];", ptx, re.MULTILINE))
+    declared = re.findall(r"^\s*(?:\.visible )?\.shared .*\[(\d+)\];", ptx, re.MULTILINE)
+    return sum(map(int, declared))
 
 
 def _widths(sass: str) -> tuple[tuple[str, int, int], ...]:
     """Loads and stores by width: ``LDG.E.128`` moves 128 bits a thread."""
-    found = Counter((what, next((BITS[p] for p in kind.split(".") if p in BITS), 32)) for what, kind in ACCESS.findall(sass))
+    found = Counter((what, next((BITS[p] for p in kind.split(".") if p in BITS), 32))
+                    for what, kind in ACCESS.findall(sass))
     return tuple((what, bits, count) for (what, bits), count in sorted(found.items()))
 
 
@@ -150,4 +160,5 @@ def _tidy(listing: str, name: str) -> str:
         code = code.replace(symbol, name if name in symbol else symbol[:24])
     lines = [re.sub(r"^\s*/\*(\w+)\*/\s+", r"    \1  ", l).rstrip(" ;") for l in code.splitlines()
              if re.match(r"\s*/\*\w+\*/", l) or re.match(r"[.\w$]+:$", l)]
-    return "\n".join(line for line in lines if not re.fullmatch(r" +\w+  NOP", line) and not line.startswith(".text.")) + "\n"
+    kept = (line for line in lines if not re.fullmatch(r" +\w+  NOP", line))
+    return "\n".join(line for line in kept if not line.startswith(".text.")) + "\n"

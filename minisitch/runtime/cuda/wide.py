@@ -47,7 +47,8 @@ def store_wide(typing: Any, array: Any, index: Any, registers: Any, at: Any, cou
         held = _Cells(context, builder, signature.args[2], arguments[2], arguments[3])
         for first, vector, lanes in memory.pieces(count.literal_value):
             elements = [builder.load(held.pointer(first + k, held.bits)) for k in range(lanes)]
-            stored = builder.store(_joined(builder, elements, vector), memory.pointer(first, vector))
+            value = _joined(builder, elements, vector)
+            stored = builder.store(value, memory.pointer(first, vector))
             stored.align = memory.bytes(vector)
         return context.get_dummy_value()
 
@@ -64,9 +65,11 @@ def rounded_product(typing: Any, a: Any, b: Any) -> Any:
         if not isinstance(result, ir.FloatType | ir.DoubleType):
             return context.get_function(operator.mul, plain)(builder, arguments)
         name = f"llvm.nvvm.mul.rn.{'f' if isinstance(result, ir.FloatType) else 'd'}"
-        product = builder.module.declare_intrinsic(name, (), ir.FunctionType(result, [result, result]))
+        kind = ir.FunctionType(result, [result, result])
+        product = builder.module.declare_intrinsic(name, (), kind)
         factors = zip(arguments, signature.args, strict=True)
-        return builder.call(product, [context.cast(builder, v, t, signature.return_type) for v, t in factors])
+        given = [context.cast(builder, v, t, signature.return_type) for v, t in factors]
+        return builder.call(product, given)
     return plain.return_type(a, b), build
 
 
@@ -116,7 +119,8 @@ def _joined(builder: Any, elements: list[Any], vector: Any) -> Any:
         if each > 1:
             parts = ir.Constant(ir.VectorType(elements[0].type, each), ir.Undefined)
             for k in range(each):
-                parts = builder.insert_element(parts, elements[w * each + k], ir.Constant(ir.IntType(32), k))
+                place = ir.Constant(ir.IntType(32), k)
+                parts = builder.insert_element(parts, elements[w * each + k], place)
             word = builder.bitcast(parts, vector.element)
         total = builder.insert_element(total, word, ir.Constant(ir.IntType(32), w))
     return total
