@@ -167,18 +167,13 @@ class Graph:
         return tuple(node.id for node in self.nodes if node.op == "input")
 
     @cached_property
-    def structure(self) -> tuple:
+    def structure(self) -> str:
         """What the graph means, without source lines: the key of structurally equal graphs.
 
-        Attributes are compared as text: 0.0 and -0.0 are equal in Python, but are different
-        constants.
+        It is text, because 0.0 and -0.0 are equal in Python, but are different constants.
         """
-        return tuple((n.op, n.args, n.type, repr(n.attrs)) for n in self.nodes), self.outputs
-
-    @cached_property
-    def structure_text(self) -> str:
-        """``structure`` as text, for digests."""
-        return repr(self.structure)
+        nodes = tuple((n.op, n.args, n.type, repr(n.attrs)) for n in self.nodes)
+        return repr((nodes, self.outputs))
 
     @cached_property
     def pulled(self) -> dict[Any, Any]:

@@ -58,7 +58,7 @@ def _name(plan: StitchPlan, block: int) -> str:
     words = list(dict.fromkeys(n.via for n in nodes if n.via and n.kind != "source"))
     words = words or list(dict.fromkeys(n.op for n in nodes if n.kind in ("map", "reduce")))
     words = words or [n.op for n in nodes[-1:]]
-    text = f"({plan.graph.structure_text}, {plan.composition!r}, {plan.device.name!r}, {block!r})"
+    text = f"({plan.graph.structure}, {plan.composition!r}, {plan.device.name!r}, {block!r})"
     digest = hashlib.sha256(text.encode()).hexdigest()[:6]
     spelled = re.sub(r"\W", "_", "_".join(words[:2]), flags=re.ASCII)[:32].strip("_")
     return identifier(f"{spelled or 'kernel'}_{digest}")
@@ -90,7 +90,8 @@ def with_launch(kernel: ir.Kernel) -> ir.Kernel:
         grid = min(grid, device.wave(kernel.block, kernel.shared_bytes, assumed))
     registers = device.relaxed_registers(kernel.block, kernel.shared_bytes, grid, assumed) if gpu else 255
     # A block that takes no second task has nothing to wait for after its first.
-    single = tuple(replace(s, task_barrier="none") if s.tasks <= grid else s for s in kernel.segments)
+    single = tuple(replace(s, task_barrier="none") if s.task_barrier != "none" and s.tasks <= grid else s
+                   for s in kernel.segments)
     return replace(kernel, segments=single, grid=max(1, grid), registers=registers)
 
 

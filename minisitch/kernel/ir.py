@@ -544,9 +544,9 @@ OPERANDS = ("source", "value", "other")
 
 def operands(stmt: Scalar) -> tuple[str, ...]:
     """Names of the values a statement reads, those in its indices and guards included."""
-    loaded = sorted(frozenset().union(*(i.loaded for i in indices(stmt))))
     if isinstance(stmt, Compute):
         return stmt.args
+    loaded = sorted(frozenset().union(*(i.loaded for i in indices(stmt))))
     return (*(getattr(stmt, field) for field in OPERANDS if hasattr(stmt, field)), *loaded)
 
 

@@ -9,7 +9,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import dropwhile, takewhile
+from itertools import chain, dropwhile, takewhile
+from operator import is_
 from typing import Any
 
 from ..errors import KernelError
@@ -37,8 +38,11 @@ def rewritten(nest: ir.Nest, change: Callable[[ir.Stmt], ir.Nest]) -> ir.Nest:
 
 
 def with_phases(kernel: ir.Kernel, change: Callable[[ir.Segment, ir.Phase], ir.Phase]) -> ir.Kernel:
-    """The kernel with each phase replaced by what ``change`` makes of it."""
-    segments = (replace(s, phases=tuple(change(s, p) for p in s.phases)) for s in kernel.segments)
+    """The kernel with each phase replaced by what ``change`` makes of it. Itself if that is nothing new."""
+    made = [tuple(change(s, p) for p in s.phases) for s in kernel.segments]
+    if all(map(is_, chain(*made), (p for s in kernel.segments for p in s.phases))):
+        return kernel
+    segments = (replace(s, phases=phases) for s, phases in zip(kernel.segments, made, strict=True))
     return replace(kernel, segments=tuple(segments))
 
 
@@ -120,6 +124,11 @@ class PhaseParts:
         self.nest = phase.nest
 
     @cached_property
+    def statements(self) -> ir.Nest:
+        """All of them, those in loops and conditions included."""
+        return tuple(s for s, _ in ir.walk(self.nest))
+
+    @cached_property
     def innermost(self) -> tuple[Innermost, ...]:
         """The innermost loops in order: several if a loop is in pieces.
 
@@ -143,16 +152,14 @@ class PhaseParts:
     @cached_property
     def after(self) -> tuple[ir.Scalar, ...]:
         """What follows a reduction's end."""
-        statements = (s for s, _ in ir.walk(self.nest))
-        ended = dropwhile(lambda s: not isinstance(s, ir.Combine), statements)
+        ended = dropwhile(lambda s: not isinstance(s, ir.Combine), self.statements)
         return tuple(s for s in ended if isinstance(s, ir.Scalar))
 
     @cached_property
     def before(self) -> tuple[ir.Scalar, ...]:
         """What it does once a row, before its columns."""
         elsewhere = {id(s) for s in (*self.after, *(s for i in self.innermost for s in i.body))}
-        statements = (s for s, _ in ir.walk(self.nest))
-        return tuple(s for s in statements if isinstance(s, ir.Scalar) and id(s) not in elsewhere)
+        return tuple(s for s in self.statements if isinstance(s, ir.Scalar) and id(s) not in elsewhere)
 
     @cached_property
     def folds(self) -> tuple[ir.Fold, ...]:
@@ -164,7 +171,9 @@ class PhaseParts:
 
 def parts(phase: ir.Phase) -> PhaseParts:
     """The sorted statements of a phase. The phase keeps them for the next call."""
-    found: PhaseParts = vars(phase).setdefault("_parts", PhaseParts(phase))
+    if "_parts" not in vars(phase):
+        vars(phase)["_parts"] = PhaseParts(phase)
+    found: PhaseParts = vars(phase)["_parts"]
     return found
 
 

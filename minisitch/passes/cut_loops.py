@@ -26,8 +26,7 @@ MOST_CUTS = 3  # of an innermost loop; with more it stays whole
 @kernel_pass("cut_loops", "cpu")
 def cut_loops(kernel: Kernel) -> Kernel:
     """Cut the innermost loop of each phase where guards of it alone change."""
-    made = with_phases(kernel, lambda _, phase: _cut(phase))
-    return kernel if made.segments == kernel.segments else made
+    return with_phases(kernel, lambda _, phase: _cut(phase))
 
 
 def _cut(phase: Phase) -> Phase:

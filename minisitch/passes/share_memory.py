@@ -57,7 +57,8 @@ def _shared(kernel: Kernel, scope: str) -> Iterator[Buffer]:
     """The buffers of a scope, each with the slot of those that it takes turns with."""
     turns = (b for b in kernel.buffers if scope == "scratch" or b.role in ("kept", "carry"))
     buffers = [b for b in turns if b.scope == scope]
-    for b, owner in zip(buffers, share(buffers, _Lives(kernel, scope).take_turns), strict=True):
+    owners = share(buffers, _Lives(kernel, scope).take_turns) if len(buffers) > 1 else range(len(buffers))
+    for b, owner in zip(buffers, owners, strict=True):
         yield replace(b, slot=buffers[owner].name)
 
 

@@ -50,7 +50,7 @@ def reuse(phases: Sequence[ir.Phase], inputs: Collection[str]) -> list[ir.Phase]
     def reused(stmt: ir.Stmt) -> ir.Nest:
         """The statement with names of earlier values. Nothing if an earlier one has its value."""
         nonlocal known
-        once, stmt = id(stmt) in before, with_operands(stmt, names)
+        once, stmt = id(stmt) in before, with_operands(stmt, names) if names else stmt
         if not once or isinstance(stmt, ir.Store):
             return (stmt,)
         if isinstance(stmt, ir.Clamp) and at.setdefault(stmt.target, stmt) != stmt:

@@ -68,7 +68,8 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
 
     def append(value: int, node: Node) -> None:
         number[value] = len(nodes)
-        nodes.append(replace(node, id=len(nodes), args=tuple(number[a] for a in node.args)))
+        args = tuple(number[a] for a in node.args)
+        nodes.append(Node(len(nodes), node.op, args, node.type, node.attrs, node.where, node.via))
 
     for member in pattern.members:
         node = graph[member]

@@ -30,7 +30,7 @@ def digest(graph: Graph, composition: Composition = ALL_INGREDIENTS) -> str:
 
     The constants 0.0 and -0.0 differ.
     """
-    return hashlib.sha256(f"({graph.structure_text}, {composition!r})".encode()).hexdigest()
+    return hashlib.sha256(f"({graph.structure}, {composition!r})".encode()).hexdigest()
 
 
 class _Kernels(dict[str, Kernel]):
@@ -83,7 +83,7 @@ def built(graph: Graph, device: Device, composition: Composition) -> Kernel:
         raise copy(known.refused[key])
     if key not in known:
         try:
-            known[key] = default_kernel(compose(known.bodies.setdefault(graph.structure_text, graph), device, composition))
+            known[key] = default_kernel(compose(known.bodies.setdefault(graph.structure, graph), device, composition))
         except (PlanError, KernelError) as refused:
             known.refused[key] = copy(refused)  # a traceback would keep this table alive
             raise

@@ -93,7 +93,7 @@ class Generator:
 
     def __init__(self, prices: Prices) -> None:
         self.prices, self.device = prices, prices.device
-        self._chosen: dict[tuple, Choice] = {}
+        self._chosen: dict[str, Choice] = {}
 
     def price(self, pattern: Pattern) -> float:
         """Modelled microseconds: by the latency-evaluator on a GPU, by ``Prices`` on a CPU."""

@@ -238,7 +238,7 @@ class _Emitter:
             raise KernelError(f"the stages of the pipeline from {first} on have {grid} blocks of "
                               f"{self.threads} threads, but {self.device.name} holds {wave} at "
                               'once: give them fewer, or take strategy="astitch"')
-        meaning = repr((self.graph.structure, self.pipeline, self.threads, self.product_tile))
+        meaning = f"({self.graph.structure}, {self.pipeline}, {self.threads}, {self.product_tile})"
         name = f"pipeline_{hashlib.sha256(meaning.encode()).hexdigest()[:6]}"
         text = "\n".join([*self._head(name, grid, counters), *stages]) + "\n"
         registers = self.device.relaxed_registers(self.threads, shared, grid, REGISTERS)
