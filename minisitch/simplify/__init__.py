@@ -161,7 +161,9 @@ class Rewriter:
     def value(self, value: int) -> Any:
         """A constant's Python scalar, as its dtype rounds it. None for any other node."""
         node = self.nodes[value]
-        return np.asarray(node.attr("value")).astype(node.type.dtype).item() if node.op == "constant" else None
+        if node.op != "constant":
+            return None
+        return np.asarray(node.attr("value")).astype(node.type.dtype).item()
 
     # -- arrays that are filled window by window
     def _note_window(self, n: Node) -> None:
@@ -190,12 +192,14 @@ class Rewriter:
         table.writes += 1
         self.windows[n.id] = table
 
-    def _is_base_around(self, found: Range, table: Windows, start: tuple[int, ...], size: tuple[int, ...]) -> bool:
+    def _is_base_around(self, found: Range, table: Windows, start: tuple[int, ...],
+                        size: tuple[int, ...]) -> bool:
         """Whether a range holds the base everywhere outside of a window."""
         if found.part.value == table.base or found.part.written is None:
             return found.part.value == table.base
         value, begin = found.part.written
-        return all(a <= b and b + n <= a + m for a, m, b, n in zip(start, size, begin, self.nodes[value].type.shape, strict=True))
+        axes = zip(start, size, begin, self.nodes[value].type.shape, strict=True)
+        return all(a <= b and b + n <= a + m for a, m, b, n in axes)
 
     def _range(self, like: Node, axis: int, found: Range) -> int:
         """A range of an array as a value of its own."""
@@ -237,7 +241,9 @@ class Rewriter:
         given = self.value(value)
         if given is None or given != wanted:
             return False
-        return kind_of(self.nodes[value].type.dtype) != "float" or math.copysign(1, given) == math.copysign(1, wanted)
+        if kind_of(self.nodes[value].type.dtype) != "float":
+            return True
+        return math.copysign(1, given) == math.copysign(1, wanted)
 
 
 def shortest(value: Any, dtype: str) -> Any:
@@ -279,7 +285,8 @@ def _filled(r: Rewriter, n: Node) -> int | None:
     """Before: ``exp (update (update x a) b)``, x full. After: ``exp (concatenate a b)``."""
     if n.op in VIEWS or (n.op == "slice" and n.args[0] in r.windows):
         return None
-    goes_on = n.op == "update" and (table := r.windows.get(n.args[0])) and r.nodes[n.args[1]].type.shape[table.axis] != table.side
+    table = r.windows.get(n.args[0]) if n.op == "update" else None
+    goes_on = table and r.nodes[n.args[1]].type.shape[table.axis] != table.side
     args = tuple(x if goes_on and i == 0 else r.whole(x) for i, x in enumerate(n.args))
     return None if args == n.args else r.offer(moved(n, n.id, args))
 
@@ -291,7 +298,8 @@ def _slice_of_transpose(r: Rewriter, n: Node) -> int | None:
     if view.op != "transpose" or view.args[0] not in r.windows:
         return None
     perm = view.attr("perm")
-    attrs = {name: tuple(n.attr(name)[perm.index(axis)] for axis in range(len(perm))) for name in ("start", "size", "step")}
+    places = [perm.index(axis) for axis in range(len(perm))]
+    attrs = {name: tuple(n.attr(name)[p] for p in places) for name in ("start", "size", "step")}
     return r.make(n, "transpose", r.make(n, "slice", view.args[0], **attrs), perm=perm)
 
 
@@ -390,7 +398,8 @@ def _in_groups(r: Rewriter, n: Node) -> int | None:
         return None
     each, axis = math.isqrt(len(n.args) - 1) + 1, n.attr("axis")
     groups = [n.args[k:k + each] for k in range(0, len(n.args), each)]
-    return r.make(n, "concatenate", *(g[0] if len(g) == 1 else r.make(n, "concatenate", *g, axis=axis) for g in groups), axis=axis)
+    parts = [g[0] if len(g) == 1 else r.make(n, "concatenate", *g, axis=axis) for g in groups]
+    return r.make(n, "concatenate", *parts, axis=axis)
 
 
 @rule("max", "min", "any", "all")
@@ -452,7 +461,8 @@ def _integer_times_zero(r: Rewriter, n: Node) -> int | None:
 @rule("div", "floor_divide", "power")
 def _divide_by_one(r: Rewriter, n: Node) -> int | None:
     """Before: ``x / 1``, ``i // 1``, ``i ** 1``. After: ``x``. A float ``x // 1`` rounds down."""
-    return n.args[0] if r.stands_for(n.args[1], 1) and (n.op == "div" or kind_of(n.type.dtype) == "int") else None
+    exact = n.op == "div" or kind_of(n.type.dtype) == "int"
+    return n.args[0] if exact and r.stands_for(n.args[1], 1) else None
 
 
 @rule("div")
@@ -534,7 +544,8 @@ def _stays_put(r: Rewriter, n: Node) -> int | None:
     if n.op == "transpose":
         moves = n.attr("perm") != tuple(range(x.rank))
     else:
-        moves = n.op == "slice" and any(s < 0 and size > 1 for s, size in zip(n.attr("step"), x.shape, strict=True))
+        moves = n.op == "slice" and any(
+            s < 0 and size > 1 for s, size in zip(n.attr("step"), x.shape, strict=True))
     return n.args[0] if x.shape == n.type.shape and not moves else None
 
 
@@ -549,7 +560,9 @@ def _moves_only_ones(r: Rewriter, n: Node) -> int | None:
 @rule("reshape", "broadcast")
 def _only_the_last(r: Rewriter, n: Node) -> int | None:
     """Before: ``reshape (reshape x)``, ``broadcast (broadcast x)``. After: the outer, of ``x``."""
-    return None if not r.is_a(n.args[0], n.op) else r.make(n, n.op, r.nodes[n.args[0]].args[0], shape=n.type.shape)
+    if not r.is_a(n.args[0], n.op):
+        return None
+    return r.make(n, n.op, r.nodes[n.args[0]].args[0], shape=n.type.shape)
 
 
 @rule("transpose")
@@ -567,7 +580,8 @@ def _slice_of_slice(r: Rewriter, n: Node) -> int | None:
     if not r.is_a(n.args[0], "slice"):
         return None
     inner = r.nodes[n.args[0]]
-    start = tuple(a + b * s for a, s, b in zip(inner.attr("start"), inner.attr("step"), n.attr("start"), strict=True))
+    axes = zip(inner.attr("start"), inner.attr("step"), n.attr("start"), strict=True)
+    start = tuple(a + b * s for a, s, b in axes)
     step = tuple(s * t for s, t in zip(inner.attr("step"), n.attr("step"), strict=True))
     return r.make(n, "slice", inner.args[0], start=start, size=n.attr("size"), step=step)
 

@@ -82,7 +82,8 @@ def graphs(*, max_nodes: int = 16, dtypes: Sequence[str] = DTYPES, library: bool
 
     @st.composite
     def strategy(draw: Any) -> Graph:
-        return Grower(from_hypothesis(draw), dtypes, allow_empty, max_elements).grow(max_nodes, library)
+        grower = Grower(from_hypothesis(draw), dtypes, allow_empty, max_elements)
+        return grower.grow(max_nodes, library)
 
     return strategy()
 
@@ -92,12 +93,14 @@ def arrays_for(graph: Graph, *, special: bool = False) -> Any:
     needs("arrays_for(graph)", (graph, Graph))
     from hypothesis import strategies as st
 
-    return st.integers(0, 2**20).map(lambda seed: random_inputs(graph, np.random.default_rng(seed), special=special))
+    return st.integers(0, 2**20).map(
+        lambda seed: random_inputs(graph, np.random.default_rng(seed), special=special))
 
 
 # ---------------------------------------------------------------- checks that show the case
 def check_graph(graph: Graph, inputs: Sequence[np.ndarray],
-                run: Callable[[Graph, Sequence[np.ndarray]], Sequence[np.ndarray]], *, seed: int | None = None) -> None:
+                run: Callable[[Graph, Sequence[np.ndarray]], Sequence[np.ndarray]], *,
+                seed: int | None = None) -> None:
     """Run ``run(graph, inputs)`` and compare every output by ``testing.judge``.
 
     ``seed`` is the one that ``random_inputs`` was given. Raises AssertionError with the verdicts,
@@ -127,6 +130,6 @@ def snippet(graph: Graph, inputs: Sequence[np.ndarray], *, seed: int | None = No
 
 def array_texts(arrays: Sequence[np.ndarray]) -> str:
     """``inputs = [...]``: Python text that rebuilds arrays."""
-    lines = [f"    np.array({a.tolist()!r}, dtype={a.dtype.name!r}).reshape({a.shape}),".replace("nan", "np.nan")
-             .replace("inf", "np.inf") for a in map(np.asarray, arrays)]
+    lines = [f"    np.array({a.tolist()!r}, dtype={a.dtype.name!r}).reshape({a.shape}),"
+             .replace("nan", "np.nan").replace("inf", "np.inf") for a in map(np.asarray, arrays)]
     return "\n".join(["inputs = [", *lines, "]"])

@@ -201,7 +201,8 @@ def check_groups(run: Run, graph: Graph, merge: bool = True) -> tuple[Group, ...
                 f"%{group.dominant} of {_ids(group.members)}; expected one of {_ids(wanted)}")
         others = sorted(c for c in inside if merge and c != group.dominant)
         seen = _ids(group.subdominants)
-        require(sorted(group.subdominants) == others, "sub-dominants", f"{seen}; expected {_ids(others)}")
+        require(sorted(group.subdominants) == others, "sub-dominants",
+                f"{seen}; expected {_ids(others)}")
     if merge:
         _check_partition(found, graph, cut)
     else:
@@ -271,7 +272,8 @@ def check_spans(run: Run, readers: Mapping[int, Collection[int]]) -> dict[int, i
         if node not in found:
             require(circling, "complete", f"%{node} has no span, although all its readers have one")
             continue
-        require(not circling, "complete", f"%{node} has a span; of its readers {_ids(circling)} have none")
+        require(not circling, "complete",
+                f"%{node} has a span; of its readers {_ids(circling)} have none")
         highest = max(users, key=found.__getitem__, default=None)
         seen, wanted = f"%{node} has span {found[node]}", 0
         if highest is not None:
@@ -315,7 +317,8 @@ def _check_pattern(p: Candidate, vertex: int, dag: Dag, score: Callable[[int], f
         below, above = below | dag.below[v], above | dag.above[v]
     between = below & above & ~p.mask
     require(not between, "convex", f"{seen}: a path leaves it through {bits(between)} and returns")
-    require((p.below, p.above) == (below, above), "reach", f"{seen} reaches other vertices than it says")
+    require((p.below, p.above) == (below, above), "reach",
+            f"{seen} reaches other vertices than it says")
     require(allowed(p.mask), "allowed", f"{seen} is not allowed")
     require(p.score == score(p.mask), "score", f"{seen} says {p.score}; its score is {score(p.mask)}")
 
