@@ -192,7 +192,7 @@ class Evaluator:
         """The three terms of f for a set of vertices."""
         memory = 0.0
         shared = self.table.shared_rate * self.device.sms
-        ids = tuple(bits(mask))
+        ids = bits(mask)
         for v in ids:
             for e in self.edges[v]:
                 inside = (e.readers & mask).bit_count()

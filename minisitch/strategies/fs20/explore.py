@@ -15,14 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 
 BEST = 3  # patterns kept for each vertex (the paper's k)
 GROUP = 2  # consumers whose patterns are combined by enumeration
 MOST_VERTICES = 32  # of a pattern; keeps the work linear in the length of a chain (ours)
 
 
-def bits(mask: int) -> list[int]:
+@lru_cache(maxsize=4096)
+def bits(mask: int) -> tuple[int, ...]:
     """The members of a set of small numbers, ascending.
 
     The set is one integer: ``0b1010`` holds 1 and 3.
@@ -34,7 +35,7 @@ def bits(mask: int) -> list[int]:
         low = mask & -mask
         found.append(start + low.bit_length() - 1)
         mask ^= low
-    return found
+    return tuple(found)
 
 
 class Dag:
@@ -66,10 +67,10 @@ class Candidate:
     above: int
     score: float
 
-    @cached_property
+    @property
     def ids(self) -> tuple[int, ...]:
         """The vertices, ascending."""
-        return tuple(bits(self.mask))
+        return bits(self.mask)
 
     @property
     def convex(self) -> bool:
