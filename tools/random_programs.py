@@ -41,6 +41,7 @@ from minisitch.ops import kind_of
 from minisitch.passes.registry import DEFAULTS, PASSES
 from minisitch.runtime.assemble import assemble
 from minisitch.runtime.this_machine import this_cpu
+from minisitch.strategies.prices import shared_kernels
 from minisitch.testing import random_graph, random_inputs
 from minisitch.testing.judge import judge
 from minisitch.trace import Program, Static
@@ -121,15 +122,16 @@ def check_seed(seed: int, target: str, strategies: Sequence[str] = STRATEGIES,
                passes: str | Sequence[str] = "default") -> list[Failure]:
     """Run program number ``seed`` under each strategy; what failed."""
     graph, inputs, special = program_of(seed, target)
-    failures = []
-    for strategy in strategies:
-        try:
-            verdicts = judge(graph, inputs, run_graph(graph, inputs, strategy, target, device_for(target, seed), passes))
-            why = "\n".join(f"output {i}: {v.why}" for i, v in enumerate(verdicts) if not v.ok)
-        except Exception:
-            why = traceback.format_exc()
-        if why:
-            failures.append(Failure(seed, strategy, f"{why}\n\n{snippet(graph, seed, special)}"))
+    failures, device = [], device_for(target, seed)
+    with shared_kernels(device):  # what one strategy builds, others do not build again
+        for strategy in strategies:
+            try:
+                verdicts = judge(graph, inputs, run_graph(graph, inputs, strategy, target, device, passes))
+                why = "\n".join(f"output {i}: {v.why}" for i, v in enumerate(verdicts) if not v.ok)
+            except Exception:
+                why = traceback.format_exc()
+            if why:
+                failures.append(Failure(seed, strategy, f"{why}\n\n{snippet(graph, seed, special)}"))
     return failures
 
 

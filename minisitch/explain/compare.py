@@ -34,6 +34,7 @@ from ..runtime.target import refuse_other_machine
 from ..strategies import cost
 from ..strategies import optimum as exhaustive
 from ..strategies.kitsune.predict import pipeline_traffic, pipeline_us
+from ..strategies.prices import shared_kernels
 from ..strategies.regions import runs_in_numpy
 from ..trace import Program, trace
 from ..trace.tracebacks import door
@@ -199,11 +200,12 @@ def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | N
     program = replace(trace(fn, args, kwargs), exact=exact)
     failed: dict[str, MinisitchError] = {}
     printed = ("step" if machine.kind == "gpu" else "cpu") if target == "reference" else target
-    lowered = _each(lambda name: lower_program(program, name, printed, machine, decide=plan_of, passes=passes),
-                    strategies or STRATEGIES, failed)
-    if strategies is None:  # the baselines first
-        lowered = dict(sorted(lowered.items(), key=lambda item: -len(item[1].kernels)))
-    remark = _add_optimum(lowered, program, printed, machine, passes) if optimum else ""
+    with shared_kernels(machine):  # what one strategy builds, others do not build again
+        lowered = _each(lambda name: lower_program(program, name, printed, machine, decide=plan_of, passes=passes),
+                        strategies or STRATEGIES, failed)
+        if strategies is None:  # the baselines first
+            lowered = dict(sorted(lowered.items(), key=lambda item: -len(item[1].kernels)))
+        remark = _add_optimum(lowered, program, printed, machine, passes) if optimum else ""
     if target == "cpu":
         wanted = [r for stages in lowered.values() for source in stages.sources for r in requests(source)]
         compiler.compile_many(wanted)
