@@ -146,7 +146,7 @@ class Cuda:
             size = made.itemsize * math.prod(shape if isinstance(shape, tuple) else (shape,))
             if size > room:
                 raise program.bug("memory-limit", f"{name} takes {size:,} bytes of {space} memory, and the {owner} has "
-                                  f"{room:,} left", (site, now.who(now.trace.stamp)))
+                                  f"{room:,} left: take a smaller array", (site, now.who(now.trace.stamp)))
             known[site] = (Memory if now.film is None else Recorded)(name, np.zeros(shape, made), space, now, program)
         return known[site]
 
@@ -191,7 +191,8 @@ class Machine:
             self.watching = quiet > PATIENCE * len(self.running)
             if self.watching and all(map(self.goes_in_circles, self.running)):
                 threads = [thread for block in self.running for thread in block.threads]
-                raise self.program.bug("deadlock", "every thread waits, or goes round a loop in which nothing changes",
+                raise self.program.bug("deadlock", "every thread waits, or goes round a loop in which nothing changes: "
+                                       "one must change what they wait for, before it waits itself",
                                        *self.places(threads))
         self.tally.end_epoch(self.arrays)
         return self.tally.traffic()
@@ -293,7 +294,7 @@ class Machine:
                 mask = self.integer(thread, 1) & FULL_MASK
                 if not mask >> thread.lane & 1:
                     raise self.bug("lane-mask", f"lane {thread.lane} calls {self.verbs[site]} with mask {mask:#010x}, "
-                                   "which leaves it out", thread)
+                                   "which leaves it out: the mask has bit k for lane k", thread)
                 groups.setdefault((site, mask), []).append(thread)
         present = (1 << len(warp)) - 1
         released: list[Thread] = []
@@ -304,7 +305,7 @@ class Machine:
         if groups and not released and not any(self.spins(thread) for thread in warp):
             site, mask = next(iter(groups))
             raise self.program.bug("divergent-barrier", f"{self.verbs[site]} with mask {mask:#010x} waits for lanes that "
-                                   "stop elsewhere", *self.places(warp))
+                                   "stop elsewhere: call it where all come, or take their bits out of the mask", *self.places(warp))
         return released
 
     def exchange(self, verb: str, threads: list[Thread]) -> None:
@@ -320,7 +321,7 @@ class Machine:
                 source = SOURCE_LANE[verb](thread.lane, self.integer(thread, 3))
                 if source not in values:
                     raise self.bug("lane-mask", f"lane {thread.lane} takes the value of lane {source}, which takes no "
-                                   f"part in this {verb}", thread)
+                                   f"part in this {verb}: add bit {source} to the mask, and let the lane come", thread)
                 thread.reply = values[source]
             elif verb == "ballot_sync":
                 thread.reply = sum(1 << lane for lane, value in values.items() if value)

@@ -407,7 +407,7 @@ class Memory:
         if places and self.space != "local":
             advice = f"Line {sites[stores[0]].line} writes to it: " + (
                 "one thread writes and another reads, so put cuda.syncthreads() between the two" if self.space == "shared"
-                else "another block may come to that line later")
+                else "put cuda.syncthreads() between the two, or cuda.cg.this_grid().sync() if another block writes it")
         raise self.program.bug("unwritten-read", f"{self.show(cell)} of {self.space} memory is read before any write. {advice}",
                                *places, (site, self.now.who(self.now.trace.stamp)))
 
@@ -439,6 +439,8 @@ class Memory:
         advice = _advice(before, now, first, second)
         if before.block != now.block and any("threadfence_block" in line for line in self.program.lines):
             advice = ". cuda.threadfence_block() orders memory for the threads of one block: write cuda.threadfence()"
+        elif before.block != now.block and self.program.waits_for("atomic") and "atomic" not in (first.verb, second.verb):
+            advice = f". {FLAGS}{advice}"
         return self.program.bug(
             "race", f"{self.show(cell)}: {ACCESS[first.verb]} by {who[0]} and {ACCESS[second.verb]} by "
             f"{who[1]}, and no barrier{queues} orders the two{advice}",
@@ -457,17 +459,26 @@ ACCESS = {"load": "a load", "store": "a store", "atomic": "an atomic operation",
           "load_acquire": "an acquire", "add_release": "a release"}
 
 
+FLAGS = ("After a flag, a ticket or a lock, data needs cuda.threadfence(): before the atomic operation that tells of it, and after "
+         "the one that asks")
+
+
 def _advice(before: Stamp, now: Stamp, first: Site, second: Site) -> str:
     """What to write against a race."""
-    if first.verb not in ("load", "store") or second.verb not in ("load", "store"):
-        return ": an atomic operation protects a cell only from atomic operations"
+    plain = [site for site in (first, second) if site.verb in ("load", "store")]
+    if len(plain) < 2:
+        instead = {"load": ("cuda.atomic.add(x, i, 0)", "load_acquire(x, i)"),
+                   "store": ("cuda.atomic.exch(x, i, value)", "add_release(x, i, value)")}[plain[0].verb]
+        return (": an atomic operation protects a cell only from atomic operations. Write "
+                f"{instead['atomic' not in (first.verb, second.verb)]} on line {plain[0].line}, or a barrier between the two")
     if before.block != now.block:
-        return ". Blocks do not wait for each other at cuda.syncthreads(): let one block own the cell, or use cuda.atomic.add"
+        return (". Blocks do not wait for each other at cuda.syncthreads(): let one block own the cell, use cuda.atomic.add, "
+                "or wait at cuda.cg.this_grid().sync()")
     if first.verb == second.verb:
         return ": let one thread write the cell, or use cuda.atomic.add"
     if first.line == second.line:
-        return (f": put cuda.syncthreads() where all threads pass it, between line {first.line} and its next "
-                "round. To add up in one cell, use cuda.atomic.add")
+        return (": put cuda.syncthreads() where all threads pass it: before the next round of a loop, or between "
+                "reading (into a variable) and storing. To add up in one cell, use cuda.atomic.add")
     above, below = sorted((first.line, second.line))
     again = f", in a loop also after line {below}" if second.line == above else ""
     return f": put cuda.syncthreads() between line {above} and line {below}{again}, where all threads pass it"
