@@ -14,6 +14,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import fractions
 import functools
 import gc
 import importlib
@@ -186,6 +187,8 @@ SEEN |= {  # what a call reads through something that is no object, list or dict
     "an attribute of the metaclass": (lambda x: x * Made.level, lambda i: setattr(Meta, "level", i)),
     "a method of the metaclass": (lambda x: x * Made.of_class(), lambda i: setattr(Meta, "of_class", lambda cls: i)),
     "an attribute of a function": (lambda x: x * helper.k, lambda i: setattr(helper, "k", i)),
+    "an attribute that a function gets": (
+        lambda x: x * getattr(other, "k", 3.0), lambda i: setattr(other, "k", i) if i == 2 else vars(other).clear()),
     "the name of a function": (lambda x: x * len(helper.__name__), lambda i: setattr(helper, "__name__", "n" * i)),
     "the text of a function": (lambda x: x * len(helper.__doc__ or ""), lambda i: setattr(helper, "__doc__", "n" * i)),
     "an attribute that a class gets": (lambda x: x * (2 if hasattr(OUT.o, "extra") else 3), lambda i: i == 2 and setattr(Base, "extra", 1)),
@@ -298,7 +301,7 @@ SEEN |= {  # what a function tells without a call of it, and what an object of a
     "a method of a library's class": (lambda x: x * len(string.Template("ab").safe_substitute()),
                                       lambda i: setattr(string.Template, "safe_substitute", [lambda self: "", SUBSTITUTE][i % 2])),
     "an object in a library's module": (lambda x: x * reprlib.aRepr.maxlist, lambda i: setattr(reprlib.aRepr, "maxlist", 9 - i)),
-    "a module in a library's module": (lambda x: x * os.path.sep.count(os.path.altsep or "/"), lambda i: setattr(os.path, "altsep", [None, "?"][i % 2])),
+    "a module in a library's module": (lambda x: x * os.path.sep.count(os.path.altsep or "/"), lambda i: setattr(os.path, "altsep", ["?", None][i % 2])),
     "a special method that a class gets": (lambda x: x * (2 if OUT.empty else 3), lambda i: setattr(Empty, "__bool__", lambda self: i % 2 == 0)),
     "a way to compare that a class gets": (lambda x: x * (2 if OUT.empty == 5 else 3), lambda i: setattr(Empty, "__eq__", lambda self, other: i % 2)),
     "a method that a class in between gets": (
@@ -306,9 +309,9 @@ SEEN |= {  # what a function tells without a call of it, and what an object of a
     "a property that hides an attribute": (lambda x: x * OUT.hiding.k, lambda i: OUT.hiding.__dict__.update(k=i)),
     "a property that comes to hide an attribute": (
         lambda x: x * OUT.empty.k, lambda i: i == 2 and setattr(Empty, "k", property(lambda self: 9.0))),
-    "whether a warning is an error": (lambda x: x * warned(), lambda i: warnings.simplefilter(["ignore", "error"][i % 2])),
+    "whether a warning is an error": (lambda x: x * warned(), lambda i: warnings.simplefilter(["error", "ignore"][i % 2])),
     "how a number is printed": (
-        lambda x: x * len(str(OUT.third)), lambda i: np.set_printoptions(legacy=[False, "1.13"][i % 2])),
+        lambda x: x * len(str(OUT.third)), lambda i: np.set_printoptions(legacy=["1.13", False][i % 2])),
     "a jitted method of an object": (lambda x: OUT.hiding.jitted(x), lambda i: OUT.hiding.__dict__.update(k=i)),
 }
 SCALED, PLUS = Base.scaled, lambda self, x: x + 5
@@ -615,6 +618,10 @@ REFUSED = {
     "a cache of a library's object": (lambda x: (OUTER.cache.update(k=2.0), x)[1], r"OUTER.cache\['k'\].*nothing there"),
     "a generator of a library's object": (lambda x: x * OUTER.generator.random(4), "random numbers from OUTER.generator.*Draw outside"),
     "an iterator of a library's object": (lambda x: x * next(OUTER.numbers), "numbers, an iterator that.*Take the next one"),
+    "the strides of an array outside": (lambda x: x * OUT.w.strides[0], "ndarray.strides.*outside the traced function"),
+    "the owner of an array's memory": (lambda x: x * (OUT.w.base is None), "ndarray.base.*outside the traced function"),
+    "the hour here": (lambda x: x * datetime.datetime.fromtimestamp(0).hour, r"fromtimestamp\(\).*Ask outside"),
+    "numbers in a file": (lambda x: x * np.loadtxt("x.txt"), "np.loadtxt.*Ask outside"),
     "an element of a.flat": (lambda x: x * FLAT[0], r"FLAT\[...\].*a.ravel\(\)"),
     "a write to an element of a.flat": (lambda x: (FLAT.__setitem__(0, 1.0), x)[1], r"FLAT\[...\].*a.ravel\(\)"),
     "whether a logger is on": (lambda x: x * LOG_OF.isEnabledFor(10), r"isEnabledFor\(\).*Ask outside"),
@@ -693,6 +700,7 @@ def test_the_program_may_print_to_a_stream_of_the_users_class(monkeypatch):
     def program(x):
         print("traced", x.shape)
         sys.stdout.write("again")
+        sys.stderr.write("")
         return helper(x)
 
     monkeypatch.setattr(sys, "stdout", Tee())
@@ -761,6 +769,85 @@ def test_a_function_is_an_argument():
     jitted = ms.jit(lambda x, g: g(x), target="reference")
     assert jitted(X, lambda x: x * 2).tolist() == (X * 2).tolist()
     assert jitted(X, lambda x: x * 3).tolist() == (X * 3).tolist()
+
+
+class Alike:
+    """All are equal, whatever they hold."""
+
+    def __init__(self, k):
+        self.k = k
+
+    def __hash__(self):
+        return 1
+
+    def __eq__(self, other):
+        return isinstance(other, Alike)
+
+
+class Text(str):
+    pass
+
+
+class Marked(int):
+    def __new__(cls, number, mark):
+        made = super().__new__(cls, number)
+        made.mark = mark
+        return made
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    k: float = 1.0
+    hidden: tuple = dataclasses.field(default=(1.0,), compare=False)
+
+
+# arguments that are equal, and what a program reads of them
+EQUAL = {
+    "decimals": ([decimal.Decimal("1.0"), decimal.Decimal("1.00")], lambda x, k: x * len(str(k))),
+    "numbers of other classes": ([fractions.Fraction(1), decimal.Decimal(1), 1, True, 1.0], lambda x, k: x * len(type(k).__name__)),
+    "texts of other classes": (["a", Text("a")], lambda x, k: x * (2 if type(k) is str else 3)),
+    "signs of zeros": ([0.0 + 1j, complex(-0.0, 1)], lambda x, k: x * math.copysign(1.0, k.real)),
+    "ranges": ([range(0, 3, 2), range(0, 4, 2)], lambda x, k: x * k.stop),
+    "frozen sets": ([frozenset([1]), frozenset([True])], lambda x, k: x * len(str(*k))),
+    "objects": ([Alike(1.0), Alike(2.0)], lambda x, k: x * k.k),
+    "attributes of numbers": ([Marked(1, 2.0), Marked(1, 3.0)], lambda x, k: x * k.mark),
+    "objects in a tuple": ([(Alike(1.0),), (Alike(2.0),)], lambda x, k: x * k[0].k),
+    "fields that do not count": ([Option(), Option(hidden=(2.0,))], lambda x, k: x * k.hidden[0]),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_equal_arguments_may_differ(name):
+    given, function = EQUAL[name]
+    jitted = ms.jit(function, target="reference")
+    for each in given * 2:
+        assert jitted(X, each).tolist() == function(X, each).tolist()
+
+
+def test_equal_options_made_anew_are_one_program():
+    jitted = ms.jit(lambda x, k: x * k.k, target="reference")
+    for _ in range(3):
+        assert jitted(X, Option(2.0)).tolist() == (X * 2).tolist()
+    assert len(jitted._ready) == 1
+
+
+@pytest.mark.parametrize("given, change", [({1.0}, lambda k: k.add(2.0)), (bytearray(b"\1"), lambda k: k.append(5)),
+                                           (collections.deque([1.0]), lambda k: k.append(3.0))], ids=["set", "bytearray", "deque"])
+def test_an_argument_that_changes_is_read_anew(given, change):
+    jitted = ms.jit(lambda x, k: x * sum(k), target="reference")
+    for _ in range(3):
+        assert jitted(X, given).tolist() == (X * sum(given)).tolist()
+        change(given)
+
+
+@pytest.mark.parametrize("ask", [lambda x, w: w.ravel(order="K")[:4] * x, lambda x, w: x * (2 if w.flags.c_contiguous else 3)])
+def test_another_layout_of_an_array_outside_is_refused_at_its_line(ask):
+    held = types.SimpleNamespace(w=np.arange(16.0).reshape(4, 4))
+    jitted = ms.jit(lambda x: ask(x, held.w), target="reference")
+    assert jitted(X).tolist() == ask(X, held.w).tolist()
+    held.w = np.asfortranarray(held.w)
+    with pytest.raises(ms.TraceError, match=f"{HERE}:\\d+: .*memory"):
+        jitted(X)
 
 
 def test_more_objects_than_a_call_may_look_at_are_refused():

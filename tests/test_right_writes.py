@@ -179,6 +179,8 @@ ODD = {
     "the arguments of an exception": (lambda x: (setattr(FAULT, "args", ("second",)), x)[1], lambda: FAULT.args),
     "the class of an object": (lambda x: (setattr(CHANGED, "__class__", Latter), x)[1], lambda: type(CHANGED)),
     "a name in a library's module": (lambda x: (setattr(json, "hunted", 1), x)[1], lambda: hasattr(json, "hunted")),
+    "an object in a library's module": (lambda x: (setattr(json, "hunted", Former()), x)[1], lambda: hasattr(json, "hunted")),
+    "a name in a library's class": (lambda x: (setattr(json.JSONEncoder, "hunted", 1), x)[1], lambda: hasattr(json.JSONEncoder, "hunted")),
     "a function of a library's module": (lambda x: (setattr(json, "dumps", None), x)[1], lambda: json.dumps),
 }
 

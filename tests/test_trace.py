@@ -103,7 +103,7 @@ def test_static_values_differ_where_python_says_equal() -> None:
 def test_python_scalars_are_static_and_numpy_scalars_are_inputs() -> None:
     program = trace(lambda x, n, s, z: (x * n, x * s, x * z), (V, 3, np.float32(2), np.array(4.0)))
     assert len(program.graph.inputs) == 3
-    assert flatten((V, 3))[1].children == (Leaf(0), Static(3, ("int", "3")))
+    assert flatten((V, 3))[1].children == (Leaf(0), Static(3, (int, "3")))
     assert [program.graph[o].type.dtype for o in program.graph.outputs] == ["float32", "float32", "float64"]
 
 

@@ -45,6 +45,8 @@ FUNCTIONS: dict[Callable, Callable] = {}
 
 traced: Any = np  # NumPy's functions return traced arrays here, which their annotations cannot say
 
+# what only an array of NumPy can answer
+OF_MEMORY = "resize base strides data ctypes setflags".split()
 OUTSIDE = "the program puts what it computed into"
 REAL = ("Make the array with np.zeros(shape, dtype) inside the traced function, or np.zeros_like(x), or pass it in as an "
         "argument: those take traced values. (If it is made by a function of another module, import that function by its name: "
@@ -389,7 +391,7 @@ class TracedArray(NDArrayOperatorsMixin):
         real = self.dtype.type if self.is_scalar else np.ndarray
         if not name.startswith("_") and hasattr(real, name):
             value = self.recorder.known(self.node, asks=True)
-            if value is not None and name != "resize":  # which changes the array itself
+            if value is not None and name not in OF_MEMORY:
                 return getattr(value, name)
             raise refuse(f"{real.__name__}.{name}", "a traced array has no memory of its own and no such method",
                          REMEDIES.get(name, "Use NumPy functions on the whole array"))

@@ -59,6 +59,7 @@ from .parts import (
     put_back,
     slots_of,
     state,
+    takes_text,
 )
 from .recorder import ACTIVE, current, refuse, user_file, user_line
 from .refusals import called_by
@@ -83,8 +84,9 @@ UNSEEN = "later calls would not see what changes there"
 # only the user's own code is meant.
 ENVIRONMENT = {each.__code__ for each in vars(type(os.environ)).values() if isinstance(each, FunctionType)}
 ASKED: dict[Any, tuple[str, str, bool]] = {
-    **{getattr(datetime.datetime, name): (AGAIN, ASK, True) for name in ("now", "utcnow", "today")},
-    datetime.date.today: (AGAIN, ASK, True),
+    **{getattr(datetime.datetime, name): (AGAIN, ASK, True)
+       for name in ("now", "utcnow", "today", "fromtimestamp")},
+    **dict.fromkeys((datetime.date.today, datetime.date.fromtimestamp), (AGAIN, ASK, True)),
     **{each.__code__: (AGAIN, ASK, True) for each in (np.geterr, np.geterrcall, np.getbufsize, np.get_printoptions)},
     **{each.__code__: (OUTCOME, SETTING, True) for each in (np.seterr, np.seterrcall, np.setbufsize, np.set_printoptions)},
     **dict.fromkeys((os.urandom, random.random, random.getrandbits, uuid.uuid1.__code__, random.Random.seed.__code__),
@@ -273,7 +275,8 @@ class Outside:
         if isinstance(owner, type):
             return next((ASKED[each] for base in owner.__mro__ if (each := getattr(base, called.__name__, None)).__hash__
                          and each in ASKED), None)
-        if id(owner) in self.met and not isinstance(owner, (*SCALARS, *OWNED, *LOCKS, type, ModuleType, weakref.ref)):
+        told = (*SCALARS, *OWNED, *LOCKS, type, ModuleType, weakref.ref)
+        if id(owner) in self.met and not takes_text(owner) and not isinstance(owner, told):
             by_identity = type(owner).__hash__ in (None, object.__hash__)
             changes = isinstance(owner, ContextVar) or by_identity
             return (AGAIN, ASK, True) if changes and not is_users(type(owner)) else None

@@ -21,6 +21,7 @@ import weakref
 from array import array
 from collections import ChainMap, UserDict, UserList, UserString, deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
@@ -38,11 +39,9 @@ HELD = {MethodType: ("__func__", "__self__"), functools.partial: ("func", "args"
         ChainMap: ("maps",), **dict.fromkeys((UserDict, UserList, UserString), ("data",))}
 CACHE = type(functools.cache(len))
 OWNED = (dict, list, tuple, set, frozenset, deque, np.ndarray, bytearray, memoryview, array)
-# a write to such a name in a module of a library is noticed
-READ = (*SCALARS[:6], *OWNED, FunctionType, BuiltinFunctionType)
 TOLD = ("__defaults__", "__kwdefaults__", "__annotations__")
 PACKAGE = __name__.partition(".")[0]
-PRIVATE = random.Random | threading.local | np.ndarray  # their attributes are no state
+PRIVATE = random.Random | threading.local | np.ndarray | CodeType  # their attributes are no state
 CALLED = "()"  # the key of what a weak reference refers to
 IMMUTABLE = 1 << 8  # the flag of a class whose attributes cannot be set
 BYTES = ...  # the key of a value's memory
@@ -100,7 +99,7 @@ def parts(value: Any) -> Iterator[OutsidePart]:
             yield from (OutsidePart(value, False, key, each) for key, each in [*vars(value).items()]
                         if not key.startswith("__") or callable(each))
             yield from [OutsidePart(value, False, "__bases__", value.__bases__)] if isinstance(value, type) else ()
-    elif is_users(kind) or not isinstance(value, np.ndarray):
+    elif is_users(kind) or not isinstance(value, PRIVATE):
         held = SCALARS if isinstance(value, logging.Logger) else object
         yield from (OutsidePart(value, False, key, each)
                     for key, each in attributes(value).items() if isinstance(each, held))
@@ -244,7 +243,9 @@ def state(value: Any) -> dict[tuple[bool, Any], Any]:
         told = ("__code__", "__name__", "__qualname__", *TOLD)
         names = vars(value) | {key: getattr(value, key) for key in told}
     elif isinstance(value, ModuleType) and not is_users(value):
-        names = {key: each for key, each in vars(value).items() if isinstance(each, READ) and not key.startswith("_")}
+        # an import may add a module
+        names = {key: each for key, each in vars(value).items()
+                 if not key.startswith("_") and not isinstance(each, ModuleType)}
     elif isinstance(value, type | ModuleType):
         names = {key: each for key, each in vars(value).items() if key != "__warningregistry__"}
         names |= {"__bases__": value.__bases__} if isinstance(value, type) else {}
@@ -294,12 +295,13 @@ def put_back(value: Any, was: dict[tuple[bool, Any], Any], now: dict[tuple[bool,
         items = {key: each for (is_item, key), each in was.items() if is_item}
         value.update(items) if isinstance(value, dict | set) else value.extend(items.values())
     kind = type if isinstance(value, type) else object
-    for is_item, key in now.keys() - was.keys():
-        if not is_item:
-            kind.__delattr__(value, key)
-    for (is_item, key), each in was.items():
-        if not is_item and now.get((False, key), now) is not each:
-            kind.__setattr__(value, key or "cell_contents", each)
+    with suppress(AttributeError, TypeError):  # of an object written in C
+        for is_item, key in now.keys() - was.keys():
+            if not is_item:
+                kind.__delattr__(value, key)
+        for (is_item, key), each in was.items():
+            if not is_item and now.get((False, key), now) is not each:
+                kind.__setattr__(value, key or "cell_contents", each)
 
 
 def changed_keys(value: Any, was: dict[tuple[bool, Any], Any], now: dict[tuple[bool, Any], Any]) -> list[tuple[bool, Any]]:

@@ -51,6 +51,7 @@ import numpy as np
 
 from ..errors import MinisitchError
 from ..graph import identifier
+from .array import OutsideStorage
 from .outside import AGAIN, NEXT, UNSEEN, Outside
 from .parts import (
     CACHE,
@@ -212,6 +213,8 @@ class ReadsWriter:
         if isinstance(value, FunctionType) and user_file(value.__code__.co_filename):
             ran = value.__code__ in self._executed or not ASKED_OF.isdisjoint(self._words)
             self._visit_code(name, value) if ran else None
+            if not ASKING.isdisjoint(self._words):
+                self.lines.append(f"if len({name}.__dict__) != {len(vars(value))}: raise Stale")
         if isinstance(value, CONTAINERS) and len(value) > FEW and all(is_plain(part.value) for part in parts(value)):
             self.lines.append(f"if content({name}) != {self.bind('c', _content(value))}: raise Stale")
             return
@@ -459,8 +462,10 @@ def write_reader(roots: Iterable[tuple[str, Any]], captured: Sequence[np.ndarray
             w.visit(w.bind(root.__name__, root.__func__), root.__func__)
             w._roots.add(id(root.__func__))
             w.visit_weakly(root.__self__)
-        elif not isinstance(root, SCALARS):
+        elif isinstance(root, FunctionType):
             w.visit(w.bind("root", root), root)
+        elif not isinstance(root, SCALARS):
+            w._look(w.bind("root", root), root)
     for cache, args, named, result in recorder.outside.cached:
         w._look(f"{w.bind(cache.__name__, cache)}(*{w.bind('args', args)}, **{w.bind('named', named)})", result)
     w.visit_imported()
@@ -468,6 +473,10 @@ def write_reader(roots: Iterable[tuple[str, Any]], captured: Sequence[np.ndarray
     w.require_visited()
     w.lines += [f"if {w.arrays[id(array)]}.tobytes() != {w.bind('c', array.tobytes())}: raise Stale" for array in captured
                 if id(array) in recorder.asked and id(array) in w.arrays]
+    laid_out = {id(storage.array): storage.array for storage, *_ in recorder.layouts
+                if isinstance(storage, OutsideStorage)}
+    w.lines += [f"if {w.arrays[key]}.strides != {array.strides}: raise Stale"
+                for key, array in laid_out.items() if key in w.arrays]
     w.lines += recorder.lines
     if not w.lines:
         return None

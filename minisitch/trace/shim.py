@@ -279,8 +279,10 @@ for _function, _what in ((np.histogram, "where its bins lie depends"), (np.binco
         "Choose n bins, and the bin of each value: counts = np.zeros(n, np.int64), then np.add.at(counts, bin, 1)"))
 
 
-replaces(np.fromfile)(_refusing("np.fromfile", "the program runs once, so the result would be the same at every call",
-                                "Ask outside, and pass the answer in as an argument"))
+for _function in (np.fromfile, np.loadtxt):
+    replaces(_function)(_refusing(
+        f"np.{_function.__name__}", "the program runs once, so the result would be the same at every call",
+        "Ask outside, and pass the answer in as an argument"))
 
 
 # ---------------------------------------------------------------- the stand-in module

@@ -12,6 +12,7 @@ import functools
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import BuiltinMethodType, MethodType, MethodWrapperType
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,7 @@ class Branch:
 
 
 Tree = Leaf | Static | Branch
+METHODS = (MethodType, MethodWrapperType, BuiltinMethodType)
 MOST = 1 << 63  # larger ints have no dtype
 
 
@@ -189,13 +191,20 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 def _static_key(value: Any) -> Hashable:
-    if isinstance(value, bool | int | float):
-        return type(value).__name__, repr(value)
+    kind = type(value)
+    if kind in (bool, int, float, complex):
+        return kind, repr(value)
     try:
         hash(value)
     except (TypeError, ValueError):  # a model object with __eq__, a set: the same object is the same program
-        return type(value).__name__, id(value)
-    return value
+        return kind, id(value)
+    if kind in (str, *METHODS) or kind.__hash__ is object.__hash__:  # nothing else is equal
+        return value
+    # equal values may differ in what the program reads of them
+    own = getattr(value, "__dict__", {})
+    held = {name: id(each) if hasattr(each, "__dict__") else _static_key(each) for name, each in own.items()}
+    told = repr(value) if isinstance(value, float | complex) or not own else ""
+    return kind, value, told, *held.items()
 
 
 def unflatten(tree: Tree, leaves: Sequence[Any]) -> Any:
