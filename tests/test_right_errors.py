@@ -36,7 +36,7 @@ REFUSED = {
     "not x": ("the truth value, in `not`, of", "Write np.logical_not(x)"), "1.5 in x": ("`1.5 in x`", "Write np.any(x == 1.5)"),
     "x[0] in [1, 2]": ("`x[0] in [1, 2]`", "Write np.any([1, 2] == x[0])"), "[1 for k in [1] if k > x[0]]": ("in `if`", "np.where"),
     "range(x.argmax())": ("range() of a traced i64[] array", "from a shape, or pass it as a Python int"),
-    "[7, 8, 9, 6][x.argmax()]": ("use as a Python integer of", "write np.asarray(values)[x]"),
+    "[7, 8, 9, 6][x.argmax()]": ("use as a Python integer of", "write np.take(values, x, axis=0)"),
     "x[:x.argmax()]": ("a slice bound of", "Use a fixed window"), "hex(x.argmax())": ("hex() of", "outside the traced function"),
     "max(x[0], x[1])": ("max() of", "Write np.maximum(a, b)"), "min(x)": ("min() of", "np.min(x)"), "sorted(x)": ("sorted() of", "Write np.sort(x)"),
     "any(x > 0)": ("any() of", "Write np.any(x)"), "list(map(float, x))": ("float() of", "Compute with the array"),
@@ -55,7 +55,7 @@ REFUSED = {
     "np.fromiter(x, float)": ("np.fromiter: ", "Write np.stack([...])"), "np.fromiter((e for e in x), float)": ("np.fromiter: ", "np.stack"),
     "np.fromiter(itertools.cycle(x), float, 3)": ("np.fromiter: ", "np.stack"),
     "[e for _, e in np.ndenumerate(x)]": ("np.ndenumerate() of", "x[i]"), "np.save('x.npy', x)": ("np.save: ", "outside"),
-    "operator.index(x.argmax())": ("use as a Python integer", "np.asarray(values)[x]"),
+    "operator.index(x.argmax())": ("use as a Python integer", "np.take(values, x, axis=0)"),
 }
 STATEMENTS = {
     "if x.sum() > 0: x = -x": ("in `if`, of a traced bool[] array", "np.where(condition, a, b)"),

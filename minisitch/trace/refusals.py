@@ -79,10 +79,11 @@ REMEDIES: dict[str, str] = {name: remedy for names, remedy in {
 # How the array was asked, if nothing above is called -> what was seen, what to write.
 PROTOCOLS = {
     "array": ("conversion to an ndarray", "Write NumPy's functions on the array itself; np.stack([x, y]) for np.array([x, y]), "
-              "np.concatenate([x, y]) for np.r_[x, y]; np.zeros_like(x) for a buffer that takes traced values"),
+              "np.concatenate([x, y]) for np.r_[x, y]; np.zeros_like(x) for a buffer that takes traced values; "
+              "np.take(values, x, axis=0) for values[x]"),
     "bool": ("the truth value", CHOOSE), "complex": ("complex()", CALLS[complex]), "float": ("float()", NUMBER),
     "format": ("formatting", PRINT), "hash": ("hash()", OUTSIDE), "int": ("int()", CALLS[int]),
-    "index": ("use as a Python integer", f"For values[x], write np.asarray(values)[x]. {COUNT}"),
+    "index": ("use as a Python integer", f"For values[x], write np.take(values, x, axis=0). {COUNT}"),
     "item": ("item()", f"{NUMBER}. Convert the result outside the traced function"), "memory": ("the memory", OUTSIDE),
     "pickle": ("pickling", OUTSIDE), "repr": ("repr()", PRINT),
     "round": ("round()", CALLS[round]), "str": ("str()", PRINT),

@@ -255,6 +255,12 @@ for _reduction in (np.sum, np.prod, np.mean, np.var, np.std, np.max, np.min, np.
     OVERRIDES[_reduction] = _stacking(_reduction)
 
 
+@replaces(np.take)
+def take(a, indices, axis=None, out=None, mode="raise"):
+    """NumPy does not dispatch on the indices."""
+    return np.take(lift(a) if is_traced(indices) else a, indices, axis, out, mode)
+
+
 OVERRIDES.update(MATH)
 
 
