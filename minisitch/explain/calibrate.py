@@ -71,8 +71,8 @@ class Calibration:
             fresh.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
             fresh.replace(path)
         except OSError as problem:
-            raise DeviceError(f"cannot write the device file {path}: {problem.strerror}; set MINISITCH_DEVICE to a path of "
-                              "your own") from None
+            raise DeviceError(f"cannot write the device file {path}: {problem.strerror}; set "
+                              "MINISITCH_DEVICE to a path of your own") from None
 
     def __str__(self) -> str:
         return "\n".join(_report(self))
@@ -194,7 +194,8 @@ def calibrate() -> Calibration:
         copy = _copy(nbytes // 8)
         copies[nbytes] = copy.us(), copy.us(shared=True)
     levels, join = rates(copies, hot, usable_cores())
-    levels[-1][1:] = [1.5 * rate for rate in levels[-1][1:]]  # no cache holds it: the lines that it stores to are fetched first
+    # No cache holds it: the lines that it stores to are fetched first.
+    levels[-1][1:] = [1.5 * rate for rate in levels[-1][1:]]
     raw |= {f"copy {nbytes}": list(us) for nbytes, us in copies.items()}
     core: dict[str, float] = dict(BUILT_IN["core_ns"])
     base: dict[str, float] = {}
@@ -206,7 +207,7 @@ def calibrate() -> Calibration:
         raw[name] = us = _one_operation(op, dtype).us()
         core[name] = max(0.01, (us - base[dtype]) * 1e3 / (256 * 1024))
     raw |= {"launch, at once": hot, "launch, after other work": cold,
-            "serial below": min((work for work in (before[0], break_even()) if work > 0), default=-1)}
+            "serial below": min((w for w in (before[0], break_even()) if w > 0), default=-1)}
     raw["matmul 1024"] = product = min(before[1], product_us())
     figures = {"levels": levels, "flops": 2e6 * 1024**3 / product, "launch_us": math.sqrt(hot * cold),
                "grid_barrier_us": join, "core_ns": core,
@@ -257,7 +258,8 @@ def _report(found: Calibration) -> Iterable[str]:
     for level in device.caches:
         yield f"{size(level.size):>11}{level.one_core / 1e9:>8.1f} GB/s{level.all_cores / 1e9:>9.1f} GB/s"
     worth = f"worth it from {raw['serial below']:,}" if raw["serial below"] > 0 else f"not worth it up to {MOST_WORK:,}"
-    yield (f"\na launch {device.launch_us:.2f} us, handing it to all cores {device.grid_barrier_us:.1f} us more, {worth} "
-           f"scalar operations (built in: {SERIAL_BELOW:,}); a matrix product {device.flops / 1e9:.0f} GFLOP/s")
+    yield (f"\na launch {device.launch_us:.2f} us, handing it to all cores "
+           f"{device.grid_barrier_us:.1f} us more, {worth} scalar operations (built in: "
+           f"{SERIAL_BELOW:,}); a matrix product {device.flops / 1e9:.0f} GFLOP/s")
     yield "nanoseconds an element of float32: " + ", ".join(
         f"{name.split()[0]} {ns:.2f}" for name, ns in device.core_ns if name.endswith("float32"))

@@ -124,13 +124,13 @@ def demo(path: str | None = None, report: str | None = None, target: str = "cpu"
         name, text = (Path(path).name, Path(path).read_bytes()) if path else default_text()
         tokens, targets = make_batch(text, batch, length)
     except (OSError, ValueError) as problem:
-        raise MinisitchError(f"cannot use {path or 'the default text'}: {problem}; name a text file that holds some "
-                             "bytes") from None
+        raise MinisitchError(f"cannot use {path or 'the default text'}: {problem}; name a text "
+                             "file that holds some bytes") from None
     if not Path(report or ".").absolute().parent.is_dir():
         raise MinisitchError(f"the folder of {report} does not exist; choose another place with --report PATH")
     weights = make_weights(hidden, length)
-    print(f"A GPT block in plain NumPy over {tokens.size} bytes of {name}: {batch} x {length} bytes, "
-          f"hidden {hidden}, {HEADS} heads, float32.\n", file=out)
+    print(f"A GPT block in plain NumPy over {tokens.size} bytes of {name}: {batch} x {length} "
+          f"bytes, hidden {hidden}, {HEADS} heads, float32.\n", file=out)
     with working("demo"):
         found = compare(gpt, tokens, targets, weights, target=target, strategies=strategies)
     print(found, end="\n\n", file=out)
@@ -144,7 +144,7 @@ def demo(path: str | None = None, report: str | None = None, target: str = "cpu"
 
 
 def story(found: Comparison, best: str) -> list[str]:
-    """What a strategy gained over each baseline: kernels, bytes, and time if nothing disturbed the measurement."""
+    """What a strategy gained over each baseline: kernels, bytes, and time if it was undisturbed."""
     mine, told = found[best], []
     bytes_of = {row.strategy: in_bytes(row.bytes_read + row.bytes_written) for row in found.rows}
     for row in found.rows:

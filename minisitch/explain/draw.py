@@ -259,7 +259,7 @@ def roofline(found: Comparison) -> Picture:
     left, right, top, bottom = 56.0, WIDTH - 16.0, 40.0, 270.0
     x = _Scale([ridge, *(intensity for _, intensity, _ in dots)], left, right)
     low, high = 10.0 ** x.low, 10.0 ** x.high
-    y = _Scale([device.flops, low * device.bandwidth * 10, *(speed for *_, speed in dots)], bottom, top)
+    y = _Scale([device.flops, low * device.bandwidth * 10, *(v for *_, v in dots)], bottom, top)
     body = [text(MARGIN, 16, f"{found.name} on {device.name}", bold=True),
             text(MARGIN, 33, "operations a second", faint=True),
             line(x(low), y(low * device.bandwidth), x(ridge), y(device.flops), WAIT, width=2),

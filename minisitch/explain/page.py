@@ -63,9 +63,10 @@ def content(name: str, stages: Stages, pictures: str, text: str) -> str:
     return "".join([
         f"<h1>{escape(name)}</h1><p>Strategy <b>{escape(plan.strategy)}</b>, scheduled for "
         f"<b>{escape(stages.device.name)}</b>.</p>",
-        captioned("What runs", "Each box is one kernel or one library call (dashed), from top to bottom; boxes of one colour "
-                  "are the same kernel. Point at a box or an arrow for details.", overview(name, stages)),
-        pictures, *(_kernel(trial, stitched, colours[k]) for k, (stitched, trial) in kernels.items()),
+        captioned("What runs", "Each box is one kernel or one library call (dashed), from top to "
+                  "bottom; boxes of one colour are the same kernel. Point at a box or an arrow for "
+                  "details.", overview(name, stages)),
+        pictures, *(_kernel(trial, s, colours[k]) for k, (s, trial) in kernels.items()),
         *(captioned(f"Pipeline {flow.source.name}", "Which tile each stage has when. Simulated, not measured: full rates, and "
                     "a tile here is as many of the kernel's as a stage has blocks.",
                     timeline(dataflow(*workload(flow.body.graph, flow.source.pipeline, stages.device), stages.device)))
@@ -125,7 +126,7 @@ def _kernel(trial: KernelTrial, stitched: StitchPlan, colour: str) -> str:
 
 
 def kernel_film(trial: KernelTrial) -> str:
-    """What the threads of the first block touch, if the text is CUDA's and short enough to be stepped at once."""
+    """What the threads of the first block touch, if the text is CUDA's and short enough to step."""
     if trial.source.target != "cuda" or trial.cells > MOST_FILMED:
         return ""
     values = tuple(random_inputs(trial.body.graph, np.random.default_rng(0)))
@@ -133,8 +134,8 @@ def kernel_film(trial: KernelTrial) -> str:
         drawn = film(replace(trial, values=values).events(), trial.source.text)
     except MinisitchError:
         return ""  # drawn inputs need not be valid indices
-    return ("<details><summary>Film of its first block, stepped on drawn inputs: a frame is what happens between two "
-            f'barriers</summary><div class="scroll">{drawn}</div></details>')
+    return ("<details><summary>Film of its first block, stepped on drawn inputs: a frame is what "
+            f'happens between two barriers</summary><div class="scroll">{drawn}</div></details>')
 
 
 def _legend(stitched: StitchPlan) -> str:

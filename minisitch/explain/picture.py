@@ -217,7 +217,7 @@ def thread_map(found: ThreadMap) -> Picture:
         body.append(text(MARGIN, y + 14, _task_label(found, task)))
         y += 20
         for row in range(rows):
-            body += [_cell(found, task, row, cell, cells, MARGIN + cell * CELL, y) for cell in range(cells)]
+            body += [_cell(found, task, row, c, cells, MARGIN + c * CELL, y) for c in range(cells)]
             y += 20
         if rows < found.rows_per_block:
             body.append(text(MARGIN, y + 12, f"... {found.rows_per_block} rows together", faint=True))
@@ -230,8 +230,8 @@ def _cell(found: ThreadMap, task: int, row: int, cell: int, cells: int, x: float
     """One thread of one row. The last but one cell stands for all threads left out."""
     skips = cells < found.threads_per_row and cell == cells - 2
     thread = found.threads_per_row - 1 if cell == cells - 1 else cell
-    tip = (f"block {task % found.blocks}, row {task // found.splits * found.rows_per_block + row}: columns {thread}, "
-           f"{thread + found.threads_per_row}, ...")
+    tip = (f"block {task % found.blocks}, row {task // found.splits * found.rows_per_block + row}: "
+           f"columns {thread}, {thread + found.threads_per_row}, ...")
     return (rectangle(x, y, CELL - 3, 17, PALETTE[task % found.blocks % len(PALETTE)], "" if skips else tip)
             + text(x + CELL / 2 - 1.5, y + 13, "..." if skips else f"t{row * found.threads_per_row + thread}", "middle"))
 
@@ -265,8 +265,8 @@ def memory_map(values: Sequence[tuple[str, int, int, int, int]], total: int, tit
     across, left, height, top = max(18.0, min(120.0, (WIDTH - 90) / (last_step + 1))), 82, 200.0, 40
     body = [text(MARGIN, 16, f"{title}: {count(total, 'byte')}", bold=True), text(left - 6, top + 10, "byte 0", "end"),
             text(left - 6, top + height, f"{total:,}", "end"),
-            *(text(left + across * (step + 0.5), 33, f"{steps} {step}" if across > wide(steps) + 22 else str(step), "middle",
-                   faint=True) for step in range(last_step + 1)),
+            *(text(left + across * (step + 0.5), 33, f"{steps} {step}" if across > wide(steps) + 22
+                   else str(step), "middle", faint=True) for step in range(last_step + 1)),
             rectangle(left, top, across * (last_step + 1), height, "", "", ' stroke-opacity="0.4"')]
     for n, (label, offset, nbytes, first, last) in enumerate(values):
         y, tall = top + height * offset / total, max(1.5, height * nbytes / total)
@@ -278,13 +278,13 @@ def memory_map(values: Sequence[tuple[str, int, int, int, int]], total: int, tit
 
 
 def lifetimes(kernel: Kernel) -> Picture:
-    """What a block keeps in shared memory: each value from the first loop that touches it to the last.
+    """What a block keeps in shared memory: each value from its first loop to its last.
 
     Left out are the places where warps exchange partial results. Two values at one place in one
     loop share it: each thread overwrites an element when it has read it.
     """
     touched: dict[str, list[int]] = {}
-    for number, (segment, phase) in enumerate((s, phase) for s in kernel.segments for phase in s.phases):
+    for number, (segment, phase) in enumerate((s, p) for s in kernel.segments for p in s.phases):
         for access in accesses(segment, phase.nest):
             touched.setdefault(access.buffer, []).append(number)
     offsets: dict[str, int] = {}

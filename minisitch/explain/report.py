@@ -67,8 +67,8 @@ class Report:
     def cards(self) -> tuple[Card, ...]:
         """The different kernels."""
         stages = self.stages
-        made = {id(kernel): Card(kernel, stitched, body, source, sum(kernel is k for k in stages.kernels))
-                for kernel, stitched, body, source in
+        made = {id(kernel): Card(kernel, s, body, source, sum(kernel is k for k in stages.kernels))
+                for kernel, s, body, source in
                 zip(stages.kernels, stages.stitches, stages.bodies, stages.sources, strict=True)}
         return tuple(made.values())
 
@@ -102,8 +102,9 @@ class Report:
         if stages.device.kind == "gpu" and stages.plan.patterns:
             row = row_of(stages.plan.strategy, stages)
             found = Comparison(self.name, "", stages.device, (row,), 0.0, {}, {row.strategy: stages.graph})
-            below = pages.captioned("Below the roof", "Under the slope a program waits for memory, under the flat part for "
-                                    "arithmetic. The dot is what the cost model says of this plan.", roofline(found))
+            below = pages.captioned("Below the roof", "Under the slope a program waits for memory, "
+                                    "under the flat part for arithmetic. The dot is what the cost "
+                                    "model says of this plan.", roofline(found))
         return pages.content(self.name, stages, below, str(self))
 
     def why(self, a: int, b: int) -> str:
@@ -129,8 +130,8 @@ class Report:
 
     def __str__(self) -> str:
         plan, graph = self.stages.plan, self.stages.graph
-        out = [f"{self.name}: strategy {plan.strategy}, scheduled for {self.stages.device.name}", "",
-               f"# after simplify: {count(len(graph), 'node')}", str(graph), "", str(plan)]
+        out = [f"{self.name}: strategy {plan.strategy}, scheduled for {self.stages.device.name}",
+               "", f"# after simplify: {count(len(graph), 'node')}", str(graph), "", str(plan)]
         if said := widened(self.stages.program.graph):
             out += ["", f"# {said}"]
         for card in self.cards:
@@ -147,13 +148,13 @@ class Report:
             out += ["", str(flow)]
         counted = "; launches and library calls are counted from 0" * bool(self.memory.residents)
         out += ["", f"# memory: {count(self.memory.workspace, 'byte')} of workspace{counted}"]
-        out += [f"  {flow.source.name}: {count(flow.own_bytes, 'byte')} of its own, all the time: " +
-                ", ".join(f"{name} {nbytes}" for name, nbytes in flow.own) for flow in self.stages.flows]
+        out += [f"  {f.source.name}: {count(f.own_bytes, 'byte')} of its own, all the time: " +
+                ", ".join(f"{name} {nbytes}" for name, nbytes in f.own) for f in self.stages.flows]
         for r in self.memory.residents:
             first, last = r.life.first, r.life.last
             launches = f"launches {first} to {last}" if last > first else f"launch {first}"
             out.append(f"  {r.label}: {count(r.life.nbytes, 'byte')} at {r.offset}, {launches}")
         if self.stages.device.kind == "gpu" and plan.library_calls:
-            out += ["", "# library calls on a GPU", *(f"  {line}" for line in library_calls(self.stages))]
+            out += ["", "# library calls on a GPU", *(f"  {l}" for l in library_calls(self.stages))]
         out += ["", f"# decisions: {len(self.decisions)}, with the ids of the whole program", *(f"  {d}" for d in self.decisions)]
         return "\n".join(out)

@@ -15,7 +15,7 @@ from math import hypot
 from pathlib import Path
 
 PALETTE = ("#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#e15759", "#76b7b2", "#9c755f", "#edc948", "#ff9da7", "#8cd17d")
-# One colour a meaning, in all pictures: what is read, what is written, both, and what makes threads wait.
+# One colour a meaning, in all pictures: what is read, written, both, and what makes threads wait.
 READ, WRITTEN, BOTH, WAIT = PALETTE[0], PALETTE[1], PALETTE[3], PALETTE[4]
 SIZE, LINE_HEIGHT, MARGIN = 12, 17, 8
 WIDTH = 480  # of a picture whose contents leave it open: readable on a telephone, too
@@ -37,15 +37,16 @@ class Picture(str):
 
 def svg(width: float, height: float, body: Iterable[str], title: str) -> Picture:
     """Put drawings together. ``title`` is for screen readers."""
-    return Picture(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
-                   f'width="{width:.0f}" role="img" aria-label="{escape(title)}" font-size="{SIZE}" '
-                   'fill="currentColor" font-family="ui-monospace,Menlo,Consolas,monospace">'
-                   f'<title>{escape(title)}</title>{STYLE}'
-                   f'<rect class="paper" width="100%" height="100%" fill="none"/>{"".join(body)}</svg>')
+    return Picture(
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'width="{width:.0f}" role="img" aria-label="{escape(title)}" font-size="{SIZE}" '
+        'fill="currentColor" font-family="ui-monospace,Menlo,Consolas,monospace">'
+        f'<title>{escape(title)}</title>{STYLE}'
+        f'<rect class="paper" width="100%" height="100%" fill="none"/>{"".join(body)}</svg>')
 
 
 def tipped(tag: str, tooltip: str, name: str) -> str:
-    """An element called ``name`` from its opening ``tag``, with words that appear when it is pointed at."""
+    """An element called ``name`` from its opening ``tag``, with words for who points at it."""
     return tag + f"<title>{escape(tooltip)}</title>" * bool(tooltip) + f"</{name}>"
 
 

@@ -36,11 +36,11 @@ class _Axis:
 # ---------------------------------------------------------------- the picture
 def timeline(run: Simulation, width: float = 900.0) -> Picture:
     """A row of tiles for each stage; below, how full each queue is and what each unit does."""
-    labels = [*(load.name for load in run.loads), *(channel.name for channel in run.channels), *UNITS]
+    labels = [*(x.name for x in run.loads), *(channel.name for channel in run.channels), *UNITS]
     left = max(map(wide, labels)) + 2 * MARGIN
     at = _Axis(left, (width - left - MARGIN) / run.makespan_us)
-    title = (f"{run.execution} on {run.device.name}: {run.makespan_us:,.1f} us, {count(run.kernels, 'kernel')}, "
-             f"{run.dram_bytes:,} bytes of DRAM")
+    title = (f"{run.execution} on {run.device.name}: {run.makespan_us:,.1f} us, "
+             f"{count(run.kernels, 'kernel')}, {run.dram_bytes:,} bytes of DRAM")
     body, y = [text(MARGIN, 14, title)], 24.0
     for load in run.loads:
         firings = [firing for firing in run.firings if firing.stage == load.name]
@@ -88,7 +88,7 @@ def _strip(label: str, steps: Sequence[tuple[float, float]], colour: str, tip: s
 
 
 def _averaged(moments: Sequence[Moment], unit: str, at: _Axis) -> list[tuple[float, float]]:
-    """The share of a unit's rate that was used in each pixel, where it changes: (since when, share)."""
+    """The share of a unit's rate that was used in each pixel, as (since when, share)."""
     times, used = [0.0], [0.0]
     for moment in moments:  # nothing runs between kernels
         times += [moment.start, moment.end]

@@ -60,8 +60,9 @@ from .plans import plan_of
 from .programs import Programs, RunCall
 from .target import TARGETS, choose_device, choose_target
 
-__all__ = ["STAGES", "TARGETS", "Executable", "Jitted", "Lifetime", "Stages", "assemble", "choose_device",
-           "choose_target", "compile_graph", "jit", "lower", "lower_program", "parse_type", "plan_memory", "read_types"]
+__all__ = ["STAGES", "TARGETS", "Executable", "Jitted", "Lifetime", "Stages", "assemble",
+           "choose_device", "choose_target", "compile_graph", "jit", "lower", "lower_program",
+           "parse_type", "plan_memory", "read_types"]
 
 
 Named = str | Sequence[str]  # passes: "default", or their names
@@ -93,8 +94,9 @@ def read_types(value: Any) -> Any:
     return unflatten(with_statics(tree, read), leaves)
 
 
-def settings(fn: Callable[..., Any], strategy: str | None, target: str | None, device: str | Device | None,
-             exact: bool | None, passes: Passes) -> tuple[Callable[..., Any], str, str, Device, bool, Named]:
+def settings(fn: Callable[..., Any], strategy: str | None, target: str | None,
+             device: str | Device | None, exact: bool | None,
+             passes: Passes) -> tuple[Callable[..., Any], str, str, Device, bool, Named]:
     """The plain function, and the settings not given here as ``jit`` was told.
 
     Raises as ``checked`` does.
@@ -129,9 +131,9 @@ def checked(options: Options) -> tuple[str, str, Device, bool, Named]:
 
 @door
 @shown
-def lower(fn: Callable[..., Any], /, *args: Any, strategy: str | None = None, target: str | None = None,
-          device: str | Device | None = None, exact: bool | None = None, passes: Passes = None, stop_after: str = "emit",
-          **kwargs: Any) -> Any:
+def lower(fn: Callable[..., Any], /, *args: Any, strategy: str | None = None,
+          target: str | None = None, device: str | Device | None = None, exact: bool | None = None,
+          passes: Passes = None, stop_after: str = "emit", **kwargs: Any) -> Any:
     """The result of one stage for ``fn(*args)``. Arrays may be types such as ``"f32[128,768]"``.
 
     ``strategy``, ``target``, ``device`` and ``exact`` are those of ``jit``.
@@ -182,7 +184,7 @@ class Sources(Printed):
 
     def sass(self, architecture: str = "sm_90") -> str:
         """The machine instructions of each kernel under a line with its figures."""
-        return "\n".join(f"# {made.name}, {made}\n{made.sass}" for made in self.assembled(architecture))
+        return "\n".join(f"# {m.name}, {m}\n{m.sass}" for m in self.assembled(architecture))
 
 
 def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu", device: str | Device | None = None,
@@ -199,7 +201,7 @@ def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu", dev
 
 
 # ---------------------------------------------------------------- the front door
-# (id of a Jitted, key) -> lock of its first call. Reentrant: a signal's handler may make the same call.
+# (id of a Jitted, key) -> lock of its first call. Reentrant: a signal's handler may make the same.
 _turns: dict[Any, Any] = {}
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_turns.clear)  # the child lacks the threads that hold them
@@ -248,7 +250,7 @@ class Jitted:
     def _again(self, run: RunCall, leaves: Sequence[Any], key: Any, args: tuple, kwargs: dict) -> Any:
         """Values outside the function changed: run a program compiled for these, or a new one."""
         before = self._ready.others.get(key, ())
-        others = self._ready.others[key] = [run, *(each for each in before if each is not run)][:MOST_OTHERS]
+        others = self._ready.others[key] = [run, *(x for x in before if x is not run)][:MOST_OTHERS]
         for each in others[1:]:
             try:
                 result = each(leaves)
@@ -275,7 +277,7 @@ class Jitted:
         inputs = Inputs(Numbers(varied=range(sys.maxsize)))
         leaves, key = _signature(args, kwargs, inputs.numbers, inputs)
         numbers = [each for each in leaves if type(each) in (float, int)]
-        ints = {place: each for place, each in zip(inputs.places, numbers, strict=True) if type(each) is int}
+        ints = {place: x for place, x in zip(inputs.places, numbers, strict=True) if type(x) is int}
         first = self._ints.setdefault(key, ints) if ints else {}
         self._varied |= {place for place, each in ints.items() if first.get(place) != each}
 
@@ -331,7 +333,8 @@ class Jitted:
 
     def explain(self, *args: Any, **kwargs: Any) -> Any:
         """The report on this function for these arguments; see ``minisitch.explain``."""
-        return importlib.import_module("minisitch.explain").explain(self, *args, **kwargs)  # a later room, so not a top import
+        # A later room, so not a top import.
+        return importlib.import_module("minisitch.explain").explain(self, *args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else _Method(self, instance)
@@ -370,8 +373,8 @@ class _Method:
                 bound._owner = weakref.ref(self.instance, lambda _: methods.pop(key, None))
             except TypeError:
                 raise refuse(f"{fn.__name__} is a jitted method of a {type(self.instance).__name__}",
-                             "its class allows no weak references",
-                             "Add '__weakref__' to its __slots__, or weakref_slot=True to its dataclass") from None
+                             "its class allows no weak references", "Add '__weakref__' to its "
+                             "__slots__, or weakref_slot=True to its dataclass") from None
             methods.setdefault(key, bound)
         return methods[key]
 

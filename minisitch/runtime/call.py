@@ -272,11 +272,11 @@ class Call:
     function: Callable[..., Any]
 
 
-def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], checks: Sequence[Any], workspace: int,
-               refuse_overlap: Callable[..., None]) -> Call:
+def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], checks: Sequence[Any],
+               workspace: int, refuse_overlap: Callable[..., None]) -> Call:
     """Write the parts in order: arguments, checks, results, steps, writes to arguments, nest."""
     w = CallWriter(slots)
-    in_c_order = {s for step in steps for s in step.in_c_order(slots)} | {check.source for check in checks}
+    in_c_order = {s for step in steps for s in step.in_c_order(slots)} | {c.source for c in checks}
     w.arguments(program, in_c_order)
     if program.mutated or program.in_rows:
         w.line(f"{w.bind('refuse_overlap', refuse_overlap)}({w.bind('program', program)}, leaves)")
@@ -303,8 +303,8 @@ def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], ch
         w.names |= {"idle": idle, "Workspace": Workspace, "me": object()}
         w.lines[w.begun:w.begun] = ["free = idle.free", "held = free.pop() if free else Workspace()",
                                 f"{names} = held.made.get(me) or workspace(held)"]
-        text = "\n    ".join(["def workspace(held):", f"memory = held.of({workspace})", *w.once, f"held.made[me] = {names}",
-                              f"return {names}"]) + "\n\n\n"
+        text = "\n    ".join(["def workspace(held):", f"memory = held.of({workspace})", *w.once,
+                              f"held.made[me] = {names}", f"return {names}"]) + "\n\n\n"
     text += "\n    ".join(["def call(leaves, nested=True):", *w.lines]) + "\n"
     return Call(text, _load(text, w.names))
 

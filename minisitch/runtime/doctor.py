@@ -107,8 +107,8 @@ def _device(compiler: int) -> Finding:
     except DeviceError as problem:
         return Finding("GPU", BROKEN, str(problem))
     if known < compiler:
-        return Finding("GPU", BROKEN, f"{said}: the driver knows CUDA {known}, the compiler is of {compiler}",
-                       f"update NVIDIA's driver, or {CUDA12}")
+        versions = f"the driver knows CUDA {known}, the compiler is of {compiler}"
+        return Finding("GPU", BROKEN, f"{said}: {versions}", f"update NVIDIA's driver, or {CUDA12}")
     return Finding("GPU", OK, said)
 
 

@@ -173,7 +173,7 @@ class NumpyExecutable:
         args, kwargs = unflatten(self.stages.program.inputs, plain)
         with np.errstate(all="ignore"):
             results, nest = flatten(self.function()(*args, **kwargs))
-        return unflatten(nest, [np.array(each) if isinstance(each, np.ndarray) else each for each in results])
+        return unflatten(nest, [np.array(x) if isinstance(x, np.ndarray) else x for x in results])
 
 
 def finish(program: Program, leaves: Sequence[Any], results: Sequence[Array]) -> Any:

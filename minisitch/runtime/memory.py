@@ -48,7 +48,7 @@ def plan_memory(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
     total = 0
     for i in sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, lifetimes[i].first)):
         moments = range(lifetimes[i].first, lifetimes[i].last + 1)
-        beside = sorted({j for moment in moments for j in live.get(moment, ())}, key=offsets.__getitem__)
+        beside = sorted({j for t in moments for j in live.get(t, ())}, key=offsets.__getitem__)
         start = 0
         for j in beside:
             if start + lifetimes[i].nbytes <= offsets[j]:

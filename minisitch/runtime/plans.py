@@ -83,8 +83,8 @@ def _version() -> str:
     A file is known by its name, size and time. Reading all files would take a seventh of a first
     call.
     """
-    files = [(str(file.relative_to(PACKAGE)), file.stat()) for file in sorted(PACKAGE.rglob("*.py"))]
+    files = [(str(f.relative_to(PACKAGE)), f.stat()) for f in sorted(PACKAGE.rglob("*.py"))]
     if not files:
         return ""
-    text = hashlib.sha256(repr([(name, found.st_size, found.st_mtime_ns) for name, found in files]).encode())
+    text = hashlib.sha256(repr([(name, f.st_size, f.st_mtime_ns) for name, f in files]).encode())
     return f"{text.hexdigest()} {sys.version} {np.__version__}"

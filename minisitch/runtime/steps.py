@@ -81,7 +81,7 @@ class KernelStep(Step):
         w.line(f"{w.bind(self.name, self.launch)}({', '.join(buffers)})")
 
     def bind(self, arrays: Sequence[Array]) -> Callable[[], Any]:
-        buffers = [arrays[s][offset:] for s, offset in zip_longest(self.slots, self.offsets, fillvalue=0)]
+        buffers = [arrays[s][o:] for s, o in zip_longest(self.slots, self.offsets, fillvalue=0)]
         return functools.partial(self.launch, *buffers)
 
 
@@ -149,7 +149,7 @@ def library_step(node: Node, chains: Sequence[Sequence[Node]], slots: tuple[int,
 
 
 def program_step(graph: Graph, slots: tuple[int, ...]) -> LibraryStep:
-    """The step of a whole program that NumPy runs. ``slots`` are those of its inputs and outputs."""
+    """The step of a whole program that NumPy runs. ``slots``: those of its inputs and outputs."""
     types = [graph[value].type for value in (*graph.inputs, *graph.outputs)]
     views = tuple(ArgumentView.whole(type.shape, np.dtype(type.dtype)) for type in types)
 
@@ -231,7 +231,7 @@ def build_kernels(stages: Stages, target: str) -> dict[str, Any]:
 
     ``target`` is "cpu", "python", "step" or "cuda".
     """
-    wanted = {(d, stages.device, target, s.exact, tuple(PASSES[name] for name in s.kernel.passes)): s
+    wanted = {(d, stages.device, target, s.exact, tuple(PASSES[n] for n in s.kernel.passes)): s
               for d, s in zip(stages.digests, stages.sources, strict=True)}
     found = {key: launch for key in wanted if (launch := _built.get(key)) is not None}
     missing = {key: s for key, s in wanted.items() if key not in found}

@@ -61,5 +61,6 @@ def refuse_other_machine(device: Device, target: str) -> None:
     """Raise DeviceError if the target cannot run text for this device, as CUDA text on a CPU."""
     runs = {"cpu": "cpu", "python": "cpu", "cuda": "gpu", "step": "gpu"}.get(target, device.kind)
     if runs != device.kind:
-        raise DeviceError(f"kernels scheduled for {device.name}, a {device.kind.upper()}, do not run with target {target!r}; "
-                          f"name no device, or take target {('step' if runs == 'cpu' else 'cpu')!r}")
+        raise DeviceError(f"kernels scheduled for {device.name}, a {device.kind.upper()}, do not "
+                          f"run with target {target!r}; name no device, or take target "
+                          f"{('step' if runs == 'cpu' else 'cpu')!r}")

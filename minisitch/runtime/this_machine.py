@@ -80,9 +80,10 @@ HEAVY_NS = _heavy("""
     floor_divide 8.5 9.4 2.0
 """)
 BUILT_IN: dict[str, Any] = {
-    "levels": [[1 << 20, 85e9, 140e9], [1 << 21, 50e9, 80e9], [1 << 25, 29.5e9, 47e9], [1 << 26, 25e9, 40e9],
-               [1 << 40, 10e9, 11e9]],
-    "flops": 250e9, "launch_us": 0.7, "grid_barrier_us": 5.0, "serial_below": SERIAL_BELOW, "core_ns": LOOP_NS | HEAVY_NS,
+    "levels": [[1 << 20, 85e9, 140e9], [1 << 21, 50e9, 80e9], [1 << 25, 29.5e9, 47e9],
+               [1 << 26, 25e9, 40e9], [1 << 40, 10e9, 11e9]],
+    "flops": 250e9, "launch_us": 0.7, "grid_barrier_us": 5.0, "serial_below": SERIAL_BELOW,
+    "core_ns": LOOP_NS | HEAVY_NS,
     "source": "measured with `python -m minisitch calibrate` on a two-core x86-64 server",
 }
 
@@ -115,10 +116,11 @@ def cpu_with(figures: Mapping[str, Any], cores: int = 0) -> Device:
         farther = caches[0] if caches else Cache(0, 0.0, 0.0)
         one = max(one, farther.one_core)
         caches.insert(0, Cache(int(size), one, max(both, farther.all_cores) if cores > 1 else one))
-    return Device("cpu", "cpu", cores, threads_per_sm=8, blocks_per_sm=8, registers_per_sm=1 << 30, shared_per_sm=1 << 21,
-                  shared_per_block=1 << 19, bandwidth=caches[-1].all_cores, flops=figures["flops"],
-                  launch_us=figures["launch_us"], grid_barrier_us=figures["grid_barrier_us"], block_barrier_us=0.0,
-                  max_block=1, source=figures["source"], caches=tuple(caches), core_ns=tuple(sorted(figures["core_ns"].items())),
+    same = {name: figures[name] for name in ("flops", "launch_us", "grid_barrier_us", "source")}
+    return Device("cpu", "cpu", cores, threads_per_sm=8, blocks_per_sm=8, registers_per_sm=1 << 30,
+                  shared_per_sm=1 << 21, shared_per_block=1 << 19, bandwidth=caches[-1].all_cores,
+                  block_barrier_us=0.0, max_block=1, caches=tuple(caches), **same,
+                  core_ns=tuple(sorted(figures["core_ns"].items())),
                   serial_below=int(figures["serial_below"]))
 
 

@@ -108,8 +108,8 @@ def _kernel(trial: KernelTrial, saved: bool) -> dict[str, Any]:
     """One kernel as the page shows it. ``tried`` are the verdicts on its changes, by line."""
     source, possible = trial.source, changes(trial.source.text)
     lines = kernel_lines(source.text, trial.body)
-    found = {"name": source.kernel.name, "grid": source.kernel.grid, "block": source.kernel.block, "lines": lines,
-             "loop": loop_lines(str(source.kernel), trial.body),
+    found = {"name": source.kernel.name, "grid": source.kernel.grid, "block": source.kernel.block,
+             "lines": lines, "loop": loop_lines(str(source.kernel), trial.body),
              "changes": [change._asdict() for change in possible]}
     if trial.cells > MOST_CELLS:
         return {**found, "arrays": [], "verdict": None, "tried": {}}
