@@ -121,6 +121,17 @@ def test_powers():
     check(lambda x: (x ** 2, x ** 3, 2 ** x), np.array([True, False]))
 
 
+@pytest.mark.parametrize("decimals", [2, 22, 23, 30, 300, 308, 309, -23, -309])
+def test_rounding_to_many_decimals_scales_in_steps(decimals):
+    """NumPy multiplies by 10 again and again. From 10**23 on, that is another number than 10.0**23."""
+    x = np.array([2.2250738585072014e-308, 1e-25, 3.3e-30, -1.25, 0.0, INF, 1e300])
+    with np.errstate(all="ignore"):
+        want = np.round(x, decimals)
+    for target in NEXT_TO:
+        got = ms.jit(lambda x: np.round(x, decimals), target=target)(x)
+        assert np.array_equal(got, want, equal_nan=True)
+
+
 HALVES = {  # NumPy takes the root for one exponent that all elements share, and the power elsewhere
     "**": lambda x, p: x ** 0.5, "np.power": lambda x, p: np.power(x, 0.5), "a scalar": lambda x, p: x[1] ** 0.5,
     "np.power of a scalar": lambda x, p: np.power(x[1], 0.5), "two scalars": lambda x, p: x[0] ** p[0], "float_power": lambda x, p: np.float_power(x, 0.5),

@@ -356,7 +356,7 @@ def clip(a, a_min=None, a_max=None, out=None, *, min=None, max=None, dtype=None,
 @composite(np.round)
 def round(a, decimals=0, out=None):
     x, decimals = lift(a), operator.index(decimals)
-    scale = 10.0 ** abs(decimals)
+    scale = math.prod([10.0] * abs(decimals))  # in steps, as NumPy: above 10**22 they round
     if x.dtype.kind in "iu" and decimals >= 0:
         return deliver(fresh(x.node, x.row_major), out)
     if x.dtype.kind == "b" and decimals:
