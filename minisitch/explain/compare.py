@@ -207,16 +207,16 @@ def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | N
             lowered = dict(sorted(lowered.items(), key=lambda item: -len(item[1].kernels)))
         remark = _add_optimum(lowered, program, printed, machine, passes) if optimum else ""
     if target == "cpu":
-        wanted = [r for stages in lowered.values() for source in stages.sources for r in requests(source)]
+        wanted = [r for stages in lowered.values() for s in stages.sources for r in requests(s)]
         compiler.compile_many(wanted)
     leaves = flatten((args, kwargs))[0]
     inputs = [np.asarray(x) for x in (*leaves, *program.outside(leaves))]
     truth = evaluate(program.graph, inputs, float64=True)
     ready = {} if target == "reference" else _each(lambda name: assemble(lowered[name], target), lowered, failed)
-    errors = _each(lambda name: _error(ready[name].outputs([np.array(x) for x in leaves]) if ready else
-                                       evaluate(lowered[name].graph, inputs), truth),
+    errors = _each(lambda n: _error(ready[n].outputs([np.array(x) for x in leaves]) if ready else
+                                       evaluate(lowered[n].graph, inputs), truth),
                    ready or lowered, failed, "stepping" if target == "step" else "running")
-    remark += "".join(f" No row for {name}: {type(why).__name__}: {why}." for name, why in failed.items())
+    remark += "".join(f" No row for {n}: {type(why).__name__}: {why}." for n, why in failed.items())
     if whole := [name for name in errors if runs_in_numpy(lowered[name].plan)]:
         remark += f" NumPy runs {', '.join(whole)} one operation at a time (jit: the function): too many kernels to compile."
     remark += f" {note}" if (note := widened(program.graph)) else ""

@@ -20,7 +20,7 @@ under some seeds. The rules:
     out-of-bounds      an index outside the array, negative, or no integer
     one-wave           a grid barrier and more blocks than are resident at once
     deadlock           threads go round while loops and nothing changes
-    endless            a loop that nothing in it ends, or more rounds of loops than a launch may take
+    endless            a loop that nothing in it ends, or more rounds than a launch may take
     memory-limit       more shared or local memory than a device has
     unwritten-output   a cell of an array in ``outputs`` that no thread writes
     float64-literal    a float literal that would make Numba compute in float64
@@ -66,10 +66,10 @@ class LaunchError(MinisitchError, ValueError):
 
 def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, Any],
          grid: int | Sequence[int], block: int | Sequence[int], seed: int = 0, *,
-         name: str | None = None, wave: int | None = None, inputs: Iterable[str | int] | None = None,
-         outputs: Iterable[str | int] = (), queues: Iterable[str] = (), rounds: int | None = None,
-         shared: int = SHARED_BYTES, threads: int = THREADS,
-         record: list[FilmEvent] | None = None) -> Traffic:
+         name: str | None = None, wave: int | None = None,
+         inputs: Iterable[str | int] | None = None, outputs: Iterable[str | int] = (),
+         queues: Iterable[str] = (), rounds: int | None = None, shared: int = SHARED_BYTES,
+         threads: int = THREADS, record: list[FilmEvent] | None = None) -> Traffic:
     """Launch a kernel on ``grid`` blocks of ``block`` threads, each a number or up to three.
 
     ``kernel`` is text, or a function (``source``). If a text has several functions, ``name`` picks
@@ -80,8 +80,8 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
     By default these are the arrays that the text never writes. In all others a cell must be written
     before it is read. In an array that ``outputs`` names every cell must be written.
     ``wave`` is the number of blocks that are resident at once. ``queues`` names arrays that stay in
-    L2: their bytes are counted apart. ``record`` is a list that gets a ``FilmEvent`` for each access
-    and meeting, also before a refusal.
+    L2: their bytes are counted apart. ``record`` is a list that gets a ``FilmEvent`` for each
+    access and meeting, also before a refusal.
 
     The limits: ``rounds`` of the loops of all threads until the next block ends, bytes of
     ``shared`` memory of a block, and ``threads`` of a block. By default there are half a million
@@ -118,7 +118,8 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
     now = Now(shape, size, record)
     arguments = _arguments(program, values, inputs, _named(program, "queues", queues), now)
     written = _named(program, "outputs", outputs)
-    in_flight = wave or (blocks if program.waits_for("grid.sync", "while") else IN_FLIGHT)  # those may wait for each other
+    # Those may wait for each other.
+    in_flight = wave or (blocks if program.waits_for("grid.sync", "while") else IN_FLIGHT)
     cells = sum(np.size(value) for value in values.values())
     with np.errstate(all="ignore"):
         all_threads = blocks * prod(size)
@@ -159,24 +160,24 @@ def _refuse_float64(program: KernelProgram, values: Mapping[str, Any]) -> None:
     """Refuse bare float literals, unless an argument is in float64."""
     if program.doubles and not any(isinstance(v, np.ndarray) and v.dtype == np.float64 for v in values.values()):
         line, literal = program.doubles[0]
-        raise kernel_bug("float64-literal", f"{literal} makes Numba compute in float64; write np.float32(...)", program.lines,
-                         (line, "here"), kernel=program.name)
+        raise kernel_bug("float64-literal", f"{literal} makes Numba compute in float64; write "
+                         "np.float32(...)", program.lines, (line, "here"), kernel=program.name)
 
 
 def _require_all_written(program: KernelProgram, name: str, array: Memory) -> None:
-    missing = [cell for cell in range(array.size) if cell not in array.writes and cell not in array.atomics]
+    missing = [c for c in range(array.size) if c not in array.writes and c not in array.atomics]
     if not missing:
         return
     stores = [(site, f"writes to {name}") for site, s in enumerate(program.sites) if s.verb in WRITING and s.array == name]
     others = f" and {len(missing) - 1:,} more cell{'s' * (len(missing) > 2)} of {name} are" if missing[1:] else " is"
     why = ("There are too few threads, or an if leaves it out" if stores
            else f"No line writes to {name}: write {name}[i] = ...")
-    raise program.bug("unwritten-output", f"{array.show(missing[0])}{others} written by no thread. {why}",
-                      *(stores or [(0, "here")]))
+    raise program.bug("unwritten-output", f"{array.show(missing[0])}{others} written by no thread. "
+                      f"{why}", *(stores or [(0, "here")]))
 
 
 def _refuse_other_kinds(kernel: Any, arrays: Any) -> None:
-    """Raise MinisitchError if the kernel is no text or function, or the arguments are no arrays and numbers."""
+    """Refuse a kernel that is no text or function, and arguments that are no arrays and numbers."""
     if not isinstance(kernel, str) and not callable(kernel):
         raise MinisitchError(f"step takes a kernel as text or as a function, and got {type(kernel).__name__}: {kernel!r:.60}; "
                              "the text of a traced one is ms.lower(f, x, target='cuda')[0].text")
@@ -189,12 +190,12 @@ def _refuse_other_kinds(kernel: Any, arrays: Any) -> None:
         if isinstance(each, np.ndarray) and type(each) not in (np.ndarray, np.memmap):
             raise MinisitchError(f"argument {place!r} is a {type(each).__name__}, which is more than an array: write np.asarray(x)")
         if isinstance(each, np.ndarray | np.generic) and (each.dtype.kind not in "biuf" or each.itemsize > 8):
-            raise MinisitchError(f"argument {place!r} is {each.dtype.name}: a kernel has bools, integers and floats; write "
-                                 "x.astype(np.float32)")
+            raise MinisitchError(f"argument {place!r} is {each.dtype.name}: a kernel has bools, "
+                                 "integers and floats; write x.astype(np.float32)")
 
 
-def _arguments(program: KernelProgram, values: Mapping[str, Any], inputs: Iterable[str | int] | None, queues: set[str],
-               now: Now) -> list[Any]:
+def _arguments(program: KernelProgram, values: Mapping[str, Any],
+               inputs: Iterable[str | int] | None, queues: set[str], now: Now) -> list[Any]:
     """Arrays wrapped to watch their accesses. An array that is given twice is one memory."""
     written = {name for name in program.written if isinstance(values[name], np.ndarray)}
     holding = set(program.parameters) - written if inputs is None else _named(program, "inputs", inputs)
@@ -210,7 +211,8 @@ def _arguments(program: KernelProgram, values: Mapping[str, Any], inputs: Iterab
         others = arrays.keys() - same if name in written else written - {*same}
         if any(np.may_share_memory(array, arrays[other]) for other in others):
             raise LaunchError(f"{name} of {program.name} overlaps another argument; give one array twice, or a copy")
-        memories.setdefault(id(array), kind(name, array, "global", now, program, holds_data=not holding.isdisjoint(same),
-                                            watched=not written.isdisjoint(same), has_owners=len(same) > 1,
-                                            is_queue=not queues.isdisjoint(same)))
+        memories.setdefault(id(array), kind(
+            name, array, "global", now, program, holds_data=not holding.isdisjoint(same),
+            watched=not written.isdisjoint(same), has_owners=len(same) > 1,
+            is_queue=not queues.isdisjoint(same)))
     return [memories[id(values[name])] if name in arrays else given(values[name]) for name in program.parameters]

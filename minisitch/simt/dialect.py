@@ -63,8 +63,8 @@ ARRAYS_OF = dict.fromkeys((*ATOMICS, *ORDERED), (0,)) | dict.fromkeys(WIDE, (0, 
 TUPLES = frozenset({"kahan_add"})  # functions that return several numbers
 
 FORMS = {  # how a call with another number of arguments should look
-    **dict.fromkeys(ATOMICS, "y, i, value"), "cuda.atomic.cas": "y, i, old, new", "cuda.grid": "1", "cuda.gridsize": "1",
-    **{f"cuda.{name}": "0xffffffff, value, lane" for name in SHUFFLES},
+    **dict.fromkeys(ATOMICS, "y, i, value"), "cuda.atomic.cas": "y, i, old, new", "cuda.grid": "1",
+    "cuda.gridsize": "1", **{f"cuda.{name}": "0xffffffff, value, lane" for name in SHUFFLES},
     **{f"cuda.{name}": "0xffffffff, condition" for name in VOTES}, "max": "a, b", "min": "a, b"}
 # What to write instead of a name: the names, then the advice.
 ADVICE = {name: advice for names, advice in (
@@ -76,8 +76,8 @@ ADVICE = {name: advice for names, advice in (
     ("atomicCAS cuda.atomic.CAS cuda.atomic.compare_and_swap", "write cuda.atomic.cas(y, i, old, new)"),
     ("cuda.popc cuda.clz cuda.brev cuda.ffs", "write a loop over the bits, (b >> k) & 1"),
     ("cuda.activemask cuda.match_any_sync cuda.match_all_sync", "write the mask as a number, such as 0xffffffff"),
-    ("cuda.selp np.where", "write a if c else b"), ("cuda.nanosleep", "leave it out"), ("np.arange", "write range(n)"),
-    ("np.float", "write np.float32(x)"),
+    ("cuda.selp np.where", "write a if c else b"), ("cuda.nanosleep", "leave it out"),
+    ("np.arange", "write range(n)"), ("np.float", "write np.float32(x)"),
     ("len", "write x.shape[0]"),
     ("np.zeros np.empty np.ones np.full np.zeros_like", "write cuda.shared.array(64, np.float32)"),
     ("np.array", "write a tuple at the top of the text, or cuda.local.array(4, np.float32)"),
@@ -107,9 +107,11 @@ FOREIGN: dict[type[ast.AST], str] = {kind: what for kinds, what in (
     ((ast.Is, ast.IsNot), "is; write =="),
     ((ast.Dict, ast.Set), "a dict or set; write cuda.local.array(4, np.float32)"),
     ((ast.NamedExpr,), ":=; write the assignment on a line of its own"),
-    ((ast.Delete,), "del; leave it out"), ((ast.Global, ast.Nonlocal), "global; give it as an argument"),
-    ((ast.With, ast.AsyncWith), "with; write the lines alone"), ((ast.Match,), "match; write if and elif"),
-    ((ast.AsyncFunctionDef, ast.Await, ast.Yield, ast.YieldFrom), "async or yield; a kernel runs to its end"),
+    ((ast.Delete,), "del; leave it out"), ((ast.Match,), "match; write if and elif"),
+    ((ast.Global, ast.Nonlocal), "global; give it as an argument"),
+    ((ast.With, ast.AsyncWith), "with; write the lines alone"),
+    ((ast.AsyncFunctionDef, ast.Await, ast.Yield, ast.YieldFrom),
+     "async or yield; a kernel runs to its end"),
     ((ast.MatMult,), "@; write a loop that adds x[i, k] * y[k, j]"),
 ) for kind in kinds}
 
@@ -155,8 +157,8 @@ def check(tree: ast.Module, kernel: ast.FunctionDef, helpers: Iterable[ast.Funct
             refuse(node, "the top of a text has functions, and constants such as SIZE = 64")
     functions, tuples = dict(PLAIN), set(TUPLES)
     named = {helper.name: helper for helper in helpers}
-    calls = {name: {dotted(node.func) for node in ast.walk(helper) if isinstance(node, ast.Call)} & named.keys()
-             for name, helper in named.items()}
+    calls = {name: named.keys() & {dotted(node.func) for node in ast.walk(helper)
+                                   if isinstance(node, ast.Call)} for name, helper in named.items()}
     try:
         order = [*TopologicalSorter(calls).static_order()]  # a function after those that it calls
     except CycleError as circle:
@@ -509,7 +511,7 @@ def advice(name: str) -> str:
         return found
     if f"{name}.x" in VALUES:
         return f"write {name}.x"
-    same = [each for each in known if each.rpartition(".")[2].lower() == last.lower() and len(last) > 1]
+    same = [x for x in known if x.rpartition(".")[2].lower() == last.lower() and len(last) > 1]
     near = same or difflib.get_close_matches(name, known, 1, 0.75)
     return f"write {near[0]}" if near else ""
 

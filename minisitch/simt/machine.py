@@ -134,7 +134,7 @@ class Cuda:
         self.machine.now.trace.fence("block")
 
     def array(self, site: int, name: str, space: str, shape: int | tuple[int, ...], dtype: Any, alignment: int = 0) -> Memory:
-        """A local array of the thread, or the shared array of a site: one for all threads of the block.
+        """A local array of the thread, or the shared array of a site: one for the whole block.
 
         It is aligned for every access.
         """
@@ -171,7 +171,7 @@ class Machine:
         program.rounds.passed.clear()
         self.watching = False
         self.watched: dict[Thread, Watched] = {}
-        self.meetings = frozenset(site for site, verb in enumerate(self.verbs) if verb in WARP_MEETINGS)
+        self.meetings = frozenset(k for k, verb in enumerate(self.verbs) if verb in WARP_MEETINGS)
 
     def run(self) -> Traffic:
         """Give turns to blocks, in random order, until all have finished."""
@@ -270,8 +270,8 @@ class Machine:
         threads = [thread for block in self.running for thread in block.threads]
         here, all_blocks = len(self.running), self.blocks
         if here < all_blocks:
-            raise self.program.bug("divergent-barrier", f"{here} of {all_blocks} blocks wait for the grid, the others "
-                                   "have ended", *self.places(threads))
+            raise self.program.bug("divergent-barrier", f"{here} of {all_blocks} blocks wait for "
+                                   "the grid, the others have ended", *self.places(threads))
         self.require_one_stop(threads, "the threads of the grid")
         self.film(threads, None)
         self.tally.counts["grid_barriers"] += 1
@@ -335,8 +335,8 @@ class Machine:
             for thread in threads:
                 s, site = thread.trace.stamp, self.program.sites[thread.stop[0]]
                 reply = plain(thread.reply) if not value else None
-                self.now.film.append(FilmEvent(s.block, s.block_epoch + s.grid_epoch, s.thread, site.line,
-                                           site.verb, "", "", (), reply))
+                self.now.film.append(FilmEvent(s.block, s.block_epoch + s.grid_epoch, s.thread,
+                                               site.line, site.verb, "", "", (), reply))
 
     def integer(self, thread: Thread, argument: int) -> int:
         """A thread's mask, or its lane argument."""
@@ -348,14 +348,14 @@ class Machine:
     def join(self, threads: list[Thread]) -> None:
         """A warp barrier. Each lane then knows what any of them knew, and that all have come."""
         self.tally.warp((thread.trace, thread.counts) for thread in threads)
-        over = [max(column) for column in zip(*{thread.trace.stamp.seen for thread in threads}, strict=True)]
+        over = [max(c) for c in zip(*{thread.trace.stamp.seen for thread in threads}, strict=True)]
         for thread in threads:
             over[thread.lane] = thread.trace.stamp.moment + 1
         seen, known = tuple(over), reduce(join, (thread.trace.stamp.known for thread in threads))
         for thread in threads:
             s = thread.trace.stamp
-            thread.trace = Trace(Stamp(s.block, s.thread, s.grid_epoch, s.block_epoch, over[thread.lane], seen, known),
-                                 thread.trace)
+            thread.trace = Trace(Stamp(s.block, s.thread, s.grid_epoch, s.block_epoch,
+                                       over[thread.lane], seen, known), thread.trace)
 
     # ------------------------------------------------------------ refusals
     def spins(self, thread: Thread) -> bool:
@@ -364,8 +364,8 @@ class Machine:
     def require_one_stop(self, threads: list[Thread], who: str) -> None:
         if len({thread.stop[0] for thread in threads}) > 1:
             raise self.program.bug(
-                "divergent-barrier", f"{who} stop at different places, and all must reach the same barrier. "
-                "Take the barrier out of an if, or a loop, that only some of them take. "
+                "divergent-barrier", f"{who} stop at different places, and all must reach the same "
+                "barrier. Take the barrier out of an if, or a loop, that only some of them take. "
                 "A thread returns after the barrier, not before",
                 *self.places(threads))
 
@@ -402,8 +402,9 @@ class Machine:
             rule, what = "endless", f"nothing in this loop changes {names}, so it never ends"
         elif isinstance(error, Endless):
             rule, (line, times) = "endless", max(self.program.rounds.passed.items(), key=lambda each: each[1])
-            what = (f"still running after {self.rounds:,} rounds of loops, all threads together; line {line} "
-                    f"was passed {times:,} times. Does its loop end? If it only takes long, give a larger rounds=")
+            what = (f"still running after {self.rounds:,} rounds of loops, all threads together; "
+                    f"line {line} was passed {times:,} times. Does its loop end? If it only takes "
+                    "long, give a larger rounds=")
         elif isinstance(error, Widened):
             name, first, dtype = error.args
             rule, what = "mixed-dtype", (

@@ -162,7 +162,7 @@ Sizes = tuple[int, int, int]  # of a grid in blocks, or of a block in threads: a
 
 
 def along(number: int, sizes: Sizes) -> Sizes:
-    """Where a thread or block is, along x, y and z. Threads and blocks are numbered along x first."""
+    """Where a thread or block is, along x, y and z. They are numbered along x first."""
     x, y, _ = sizes
     return number % x, number // x % y, number // (x * y)
 
@@ -186,14 +186,14 @@ class Now:
         flat = self.grid[1:] == self.block[1:] == (1, 1)
         axes = 3 if self.grid[2] > 1 or self.block[2] > 1 else 2
         places = ((stamp.block, self.grid), (stamp.thread, self.block))
-        block, thread = (number if flat else along(number, sizes)[:axes] for number, sizes in places)
+        block, thread = (n if flat else along(n, sizes)[:axes] for n, sizes in places)
         return f"block {block} thread {thread}"
 
 
 ATOMICS: dict[str, Callable[..., Any]] = {
     "add": lambda old, value: old + value, "sub": lambda old, value: old - value,
-    "max": max, "min": min, "and_": lambda old, value: old & value, "or_": lambda old, value: old | value,
-    "xor": lambda old, value: old ^ value, "exch": lambda old, new: new,
+    "max": max, "min": min, "and_": lambda old, value: old & value, "exch": lambda old, new: new,
+    "or_": lambda old, value: old | value, "xor": lambda old, value: old ^ value,
     "cas": lambda old, expected, new: new if old == expected else old,
 }
 
@@ -346,8 +346,8 @@ class Memory:
     def atomic_cell(self, site: int, index: Any, reads: bool = True) -> int:
         """The cell of an atomic operation, after its checks. Records the access."""
         if self.space != "global" and self.program.sites[site].verb in ORDERED:
-            raise self.bug("outside-dialect", f"{self.program.sites[site].verb} orders blocks, which share no "
-                           f"{self.space} memory; use a global array", site)
+            raise self.bug("outside-dialect", f"{self.program.sites[site].verb} orders blocks, "
+                           f"which share no {self.space} memory; use a global array", site)
         cell = self.cell(site, index)
         access, cells = self.now.trace[self, site]
         cells.append(cell)
@@ -437,13 +437,13 @@ class Memory:
         who = self.now.who(before), self.now.who(now)
         queues = ", and no release and acquire," * self.program.has_queues
         advice = _advice(before, now, first, second)
-        if before.block != now.block and any("threadfence_block" in line for line in self.program.lines):
+        if before.block != now.block and any("threadfence_block" in l for l in self.program.lines):
             advice = ". cuda.threadfence_block() orders memory for the threads of one block: write cuda.threadfence()"
         elif before.block != now.block and self.program.waits_for("atomic") and "atomic" not in (first.verb, second.verb):
             advice = f". {FLAGS}{advice}"
         return self.program.bug(
-            "race", f"{self.show(cell)}: {ACCESS[first.verb]} by {who[0]} and {ACCESS[second.verb]} by "
-            f"{who[1]}, and no barrier{queues} orders the two{advice}",
+            "race", f"{self.show(cell)}: {ACCESS[first.verb]} by {who[0]} and "
+            f"{ACCESS[second.verb]} by {who[1]}, and no barrier{queues} orders the two{advice}",
             (old, who[0]), (site, who[1]))
 
     def bug(self, rule: str, what: str, site: int) -> Exception:

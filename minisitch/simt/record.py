@@ -1,7 +1,7 @@
 """What a launch did, as data: the film of a kernel.
 
-In:  accesses and meetings of threads. Out: ``FilmEvent``s in the order in which they were stepped. They
-hold plain numbers and text, so JSON can write them. A refused access is not in the film: the
+In:  accesses and meetings of threads. Out: ``FilmEvent``s in the order in which they were stepped.
+They hold plain numbers and text, so JSON can write them. A refused access is not in the film: the
 ``KernelBug`` has its line and thread.
 """
 

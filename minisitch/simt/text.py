@@ -99,7 +99,7 @@ class KernelProgram:
 
 
 def kernel_bug(rule: str, what: str, lines: tuple[str, ...], *places: tuple[int, str], kernel: str = "") -> KernelBug:
-    """A ``KernelBug`` that quotes the line of each place. The last place is where it was refused."""
+    """A ``KernelBug`` that quotes the line of each place. It was refused at the last place."""
     quotes = (f"\n  line {line}: {lines[line - 1].strip()}    <- {who}" for line, who in places)
     line, who = places[-1] if places else (0, "")
     thread = re.search(r"block (\d+|\([\d, ]+\)) thread (\d+|\([\d, ]+\))", who)
@@ -179,8 +179,8 @@ def _read(text: str, name: str | None, arrays: frozenset[str], lines: tuple[str,
         raise kernel_bug("exception", f"{type(error).__name__}: {error}, outside of kernel {kernel.name}", lines,
                          (error.__traceback__.tb_next.tb_lineno, "here"),  # type: ignore[union-attr]
                          kernel=kernel.name) from error
-    return KernelProgram(kernel.name, parameters, space[kernel.name], tuple(rewriter.sites), lines, written, renames_arrays,
-                         doubles, rounds)
+    return KernelProgram(kernel.name, parameters, space[kernel.name], tuple(rewriter.sites), lines,
+                         written, renames_arrays, doubles, rounds)
 
 
 def _names_of(function: ast.FunctionDef, context: type[ast.expr_context] = ast.expr_context) -> Counter[str]:
@@ -200,7 +200,7 @@ def _written_names(kernel: ast.FunctionDef) -> frozenset[str]:
                     and isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name))
     reads += Counter(dotted(array) for node in ast.walk(kernel) if isinstance(node, ast.Call) and dotted(node.func) == "load_wide"
                      for array in node.args[WIDE["load_wide"]:][:1])
-    return frozenset(argument.arg for argument in kernel.args.args if names[argument.arg] > reads[argument.arg])
+    return frozenset(a.arg for a in kernel.args.args if names[a.arg] > reads[a.arg])
 
 
 def _renames_arrays(kernel: ast.FunctionDef) -> bool:
@@ -217,7 +217,7 @@ def _doubles(constants: Iterable[ast.Assign], functions: Iterable[ast.FunctionDe
     counts: ``np.float32(x * 0.5)`` multiplies in float64.
     """
     typed: set[ast.AST] = set()
-    for tree, deep in [*((node, True) for node in constants), *((node, False) for node in functions)]:
+    for tree, deep in [*((n, True) for n in constants), *((node, False) for node in functions)]:
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and dotted(node.func).startswith("np.") and node.args:
                 argument = node.args[0]
@@ -401,9 +401,12 @@ class _Rewriter(_Numbers):
 
 
 def _never_ends(loop: ast.While) -> bool:
-    """Whether the loop, once entered, goes round for ever: its condition reads no memory, and nothing in it is assigned."""
+    """Whether the loop, once entered, goes round for ever.
+
+    Its condition then reads no memory, and nothing in it is assigned.
+    """
     inside = [node for statement in loop.body for node in ast.walk(statement)]
-    assigned = {node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    assigned = {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     return not (any(isinstance(node, ast.Break | ast.Return) for node in inside)
                 or any(isinstance(node, ast.Subscript | ast.Call) or dotted(node) in assigned for node in ast.walk(loop.test)))
 

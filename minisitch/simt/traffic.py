@@ -174,7 +174,7 @@ class Tally:
     def traffic(self) -> Traffic:
         return Traffic(
             **self.counts,
-            touched={name: ArrayBytes(ways["load"], ways["store"]) for name, ways in self.touched.items()},
+            touched={name: ArrayBytes(w["load"], w["store"]) for name, w in self.touched.items()},
             queues={name: ArrayBytes(ways["load"], ways["store"]) for name, ways in sorted(self.queues.items())},
             by_line={line: LineTraffic(**counts) for line, counts in sorted(self.by_line.items())})
 

@@ -87,7 +87,9 @@ def number(value: Any) -> Any:
 
 
 def whole(operator: Callable[[Any, Any], Any], of_left: bool = False) -> Callable[[Any, Any], Any]:
-    """``operator`` of 64-bit integers, computed by Python. NumPy refuses uint64 with int64 and gives x // 0 a 0.
+    """``operator`` of 64-bit integers, computed by Python.
+
+    NumPy refuses uint64 with int64 and gives x // 0 a 0.
 
     The result is unsigned if an operand is, or (``of_left``) if the left one is.
     """
@@ -100,7 +102,7 @@ def whole(operator: Callable[[Any, Any], Any], of_left: bool = False) -> Callabl
 
 
 def power(x: Any, y: Any) -> Any:
-    """``x ** y`` in kernel text. A power of integers wraps on the way, so it is never a long one."""
+    """``x ** y`` in kernel text. A power of integers wraps on the way, so it is never long."""
     if isinstance(x, int) and isinstance(y, int) and y >= 0:
         return number(pow(int(x), int(y), 2**64))
     return number(x ** y)
@@ -115,8 +117,9 @@ def shifted(x: Any, bits: Any) -> Any:
 
 LEFT = whole(lshift, of_left=True)
 # Python would make some of these integers first, however large, and NumPy refuses some operands.
-OPERATORS = {ast.Pow: power, ast.LShift: shifted, ast.RShift: whole(rshift, of_left=True), ast.FloorDiv: whole(floordiv),
-             ast.Mod: whole(mod), ast.BitAnd: whole(and_), ast.BitOr: whole(or_), ast.BitXor: whole(xor)}
+OPERATORS = {ast.Pow: power, ast.LShift: shifted, ast.RShift: whole(rshift, of_left=True),
+             ast.FloorDiv: whole(floordiv), ast.Mod: whole(mod), ast.BitAnd: whole(and_),
+             ast.BitOr: whole(or_), ast.BitXor: whole(xor)}
 
 
 def returns_nothing() -> None:
@@ -125,7 +128,10 @@ def returns_nothing() -> None:
 
 
 class Endless(Exception):
-    """All rounds are taken. With ``args``: a loop whose condition reads these names, and nothing in it changes them."""
+    """All rounds are taken.
+
+    With ``args``: a loop whose condition reads these names, and nothing in it changes them.
+    """
 
 
 def forever(*names: str) -> None:
@@ -134,11 +140,14 @@ def forever(*names: str) -> None:
 
 
 class Widened(Exception):
-    """A variable was an integer and becomes a float. ``args``: its name, the integer's line, the float's dtype."""
+    """A variable was an integer and becomes a float.
+
+    ``args``: its name, the integer's line, the float's dtype.
+    """
 
 
 def kept(value: Any, name: str, line: int) -> Any:
-    """``value``. Numba makes one type for a variable that is an integer first, and a float later: float64."""
+    """``value``. A variable that is an integer first, and a float later, is a float64 in Numba."""
     if isinstance(value, np.float32 | np.float16):
         raise Widened(name, line, value.dtype.name)
     return value
@@ -167,7 +176,7 @@ BUILTINS = {"_number": number, "_float64": np.float64, "_kept": kept, "_nothing"
 
 
 def given(value: Any) -> Any:
-    """A number that the launch gives, as kernel text has it. Numba takes a Python float as a float64."""
+    """A number that the launch gives, as kernel text has it. A Python float is a float64."""
     return scalar_type(value.dtype)(value) if isinstance(value, np.generic) else number(value)
 
 
@@ -214,10 +223,10 @@ def _pow(x: Any, y: Any) -> Any:
     return np.power(np.reshape(base, 1), np.reshape(y, 1))[0]
 
 
-_SAME_NAME = ("exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh",
-              "fabs", "floor", "ceil", "trunc", "hypot", "fmod", "copysign")
-_OTHER_NAME = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2", "asinh": "arcsinh",
-               "acosh": "arccosh", "atanh": "arctanh"}
+_SAME_NAME = ("exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "sin", "cos", "tan", "sinh",
+              "cosh", "tanh", "fabs", "floor", "ceil", "trunc", "hypot", "fmod", "copysign")
+_OTHER_NAME = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2",
+               "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh"}
 MATH = SimpleNamespace(
     **{name: getattr(np, name) for name in _SAME_NAME},
     **{name: getattr(np, numpy_name) for name, numpy_name in _OTHER_NAME.items()},

@@ -55,8 +55,8 @@ from .tree import (
 )
 from .ufuncs import erf
 
-__all__ = ["Array", "Branch", "Leaf", "Program", "Stale", "Static", "Tree", "erf", "flatten", "is_array", "trace", "type_of",
-           "unflatten"]
+__all__ = ["Array", "Branch", "Leaf", "Program", "Stale", "Static", "Tree", "erf", "flatten",
+           "is_array", "trace", "type_of", "unflatten"]
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     try:
         ACTIVE.set(recorder)
         parts = _named_parts(fn, inputs)
-        roots = [("", fn), *((name, part.value) for name, part in parts if isinstance(part, Static))]
+        roots = [("", fn), *((name, p.value) for name, p in parts if isinstance(p, Static))]
         outside = recorder.outside = Outside(roots)
         names = [re.sub(r"[^\w.]", "_", name) for name, part in parts if isinstance(part, Leaf)]
         arrays = [_parameter(leaf, name, i) for i, (leaf, name) in enumerate(zip(leaves, names, strict=True))]
@@ -174,7 +174,7 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
         ACTIVE.set(before)  # first: an interrupt may come between any two calls
         recorder.refused.clear()  # the errors hold the frames of the program
     outside.forget()
-    graph = recorder.builder.finish([*nodes, *(node for _, node in changed), *recorder.guards.values()])
+    graph = recorder.builder.finish([*nodes, *(n for _, n in changed), *recorder.guards.values()])
     mutated = tuple((i, len(nodes) + place) for place, (i, _) in enumerate(changed))
     guards = tuple((len(nodes) + len(changed) + place, *error) for place, error in enumerate(recorder.guards))
     return Program(graph, inputs, outputs, captured, mutated, reader=reader, guards=guards,
@@ -229,8 +229,9 @@ def _require_same_nest(arguments: Any, inputs: Tree, arrays: Sequence[TracedArra
     """
     left, tree = flatten(arguments, _is_traced)
     if with_statics(tree, current().outside.original) != inputs or any(a is not b for a, b in zip(left, arrays, strict=True)):
-        raise refuse("the program puts something else into a dict or list of its arguments, as p['w'] = p['w'] - step does",
-                     "the caller's dict or list would not change", "Change the array in place, p['w'][...] = ..., or return it",
+        raise refuse("the program puts something else into a dict or list of its arguments, "
+                     "as p['w'] = p['w'] - step does", "the caller's dict or list would not change",
+                     "Change the array in place, p['w'][...] = ..., or return it",
                      current().outside.line_of(names))
 
 

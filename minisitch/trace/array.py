@@ -48,9 +48,10 @@ traced: Any = np  # NumPy's functions return traced arrays here, which their ann
 # what only an array of NumPy can answer
 OF_MEMORY = "resize base strides data ctypes setflags".split()
 OUTSIDE = "the program puts what it computed into"
-REAL = ("Make the array with np.zeros(shape, dtype) inside the traced function, or np.zeros_like(x), or pass it in as an "
-        "argument: those take traced values. (If it is made by a function of another module, import that function by its name: "
-        "only then is it traced, too)")
+REAL = ("Make the array with np.zeros(shape, dtype) inside the traced function, or "
+        "np.zeros_like(x), or pass it in as an argument: those take traced values. (If it is made "
+        "by a function of another module, import that function by its name: only then is it "
+        "traced, too)")
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,8 @@ class OutsideStorage(Storage):
     def node(self, node: int) -> None:
         raise refuse(f"{OUTSIDE} {self.name}, outside of it",
                      "the program runs once, so later calls would change nothing there",
-                     "Pass the array in as an argument, which may be changed in place; make a buffer inside, with np.zeros(shape, "
-                     "dtype) or np.zeros_like(x)")
+                     "Pass the array in as an argument, which may be changed in place; make a "
+                     "buffer inside, with np.zeros(shape, dtype) or np.zeros_like(x)")
 
 
 class TracedArray(NDArrayOperatorsMixin):
@@ -428,8 +429,9 @@ def as_numpy_raises(function: Callable, args: Sequence[Any], options: dict[str, 
     # NumPy tells arrays of ``out=...`` in a tuple
     if isinstance(out, tuple) and any(each is Ellipsis for each in out):
         options = options | {"out": Ellipsis}
-    if isinstance(out, tuple) and any(isinstance(each, TracedArray) and each.is_scalar for each in out):
-        options = {name: value for name, value in options.items() if name != "out"}  # s *= 2 of a scalar is s = s * 2
+    if isinstance(out, tuple) and any(isinstance(x, TracedArray) and x.is_scalar for x in out):
+        # s *= 2 of a scalar is s = s * 2
+        options = {name: value for name, value in options.items() if name != "out"}
     try:
         real = [*map(_real, args)], {name: _real(value) for name, value in options.items()}
     except ValueError:
@@ -562,8 +564,8 @@ def record(op: str, *operands: TracedArray, row_major: bool | None = None, **att
     return fresh(node, row_major)
 
 
-def view(parent: TracedArray, op: str, *indices: int, strides: tuple[int, ...] | None = None, shape: tuple[int, ...],
-         **attrs: Any) -> TracedArray:
+def view(parent: TracedArray, op: str, *indices: int, strides: tuple[int, ...] | None = None,
+         shape: tuple[int, ...], **attrs: Any) -> TracedArray:
     """Another view of ``parent``. Nothing is recorded until it is read.
 
     Writes go through to the parent. A view of a scalar is a copy.
@@ -734,9 +736,10 @@ def must_be_traced(target: Any) -> None:
     """
     if not isinstance(target, TracedArray):
         raise refuse("out= or an in-place operator on a real ndarray",
-                     "the program is only recorded now, so the array and its other names would keep their old values",
-                     "Write y = x + ... instead of x += ..., start from np.zeros_like(x), or pass the array to the "
-                     "traced function as an argument, which may be changed in place")
+                     "the program is only recorded now, so the array and its other names would "
+                     "keep their old values", "Write y = x + ... instead of x += ..., start from "
+                     "np.zeros_like(x), or pass the array to the traced function as an argument, "
+                     "which may be changed in place")
 
 
 def deliver(result: TracedArray, out: Any, casting: Any = "same_kind") -> TracedArray:
@@ -754,8 +757,8 @@ def deliver(result: TracedArray, out: Any, casting: Any = "same_kind") -> Traced
     if not np.can_cast(result.dtype, out.dtype, casting):
         raise TypeError(f"Cannot cast output from {result.dtype!r} to {out.dtype!r} with casting rule {casting!r}")
     if result.ndim > out.ndim or np.broadcast_shapes(result.shape, out.shape) != out.shape:
-        raise ValueError(f"non-broadcastable output operand with shape {out.shape} doesn't match the broadcast shape "
-                         f"{result.shape}")
+        raise ValueError(f"non-broadcastable output operand with shape {out.shape} doesn't match "
+                         f"the broadcast shape {result.shape}")
     out.write(settle(result, out.dtype, out.shape).node)
     return out
 

@@ -2,8 +2,8 @@
 
 In:  calls of ``Builder.add``. Out: a verified ``Graph``.
 
-Result types are worked out only here (``infer_type``), and ``verify`` holds every graph to them, also those that ``parser`` reads
-and that ``simplify`` has rewritten.
+Result types are worked out only here (``infer_type``), and ``verify`` holds every graph to them,
+also those that ``parser`` reads and that ``simplify`` has rewritten.
 
 Before:  builder.add("sum", (0,), axes=(1,), keepdims=True), where %0 is f32[4,8]
 After:   %1: f32[4,1] = sum %0 axes=(1,) keepdims=True
@@ -104,7 +104,7 @@ def _require(condition: bool, node: Node, message: str, *values: Any) -> None:
     The message is formatted only then, since every node comes here.
     """
     if not condition:
-        shown = (", ".join(map(str, value)) if isinstance(value, list) else value for value in values)
+        shown = (", ".join(map(str, v)) if isinstance(v, list) else v for v in values)
         raise GraphError(f"{label(node)}: {message.format(*shown)}")
 
 
@@ -146,8 +146,9 @@ def _reduce_type(node: Node, types: list[TensorType]) -> TensorType:
 
 def _broadcast_type(node: Node, types: list[TensorType]) -> TensorType:
     x, shape = types[0], tuple(node.attr("shape"))
-    _require(len(shape) == x.rank and all(a in (1, b) for a, b in zip(x.shape, shape, strict=True)), node,
-             "{} cannot be broadcast to {}; both need the same rank, and each size must be equal or 1", x, shape)
+    fits = len(shape) == x.rank and all(a in (1, b) for a, b in zip(x.shape, shape, strict=True))
+    _require(fits, node, "{} cannot be broadcast to {}; both need the same rank, "
+             "and each size must be equal or 1", x, shape)
     return TensorType(shape, x.dtype)
 
 
@@ -251,11 +252,11 @@ def _ufunc_type(node: Node, types: list[TensorType]) -> TensorType:
 
 
 _RULES = {
-    "map": _map_type, "reduce": _reduce_type, "broadcast": _broadcast_type, "reshape": _reshape_type,
-    "transpose": _transpose_type, "slice": _slice_type, "update": _update_type,
-    "concatenate": _concatenate_type, "gather": _gather_type, "matmul": _matmul_type, "cumsum": _along_axis,
-    "cumprod": _along_axis, "sort": _along_axis, "argsort": _along_axis, "scatter": _scatter_type,
-    "ufunc": _ufunc_type,
+    "map": _map_type, "reduce": _reduce_type, "broadcast": _broadcast_type,
+    "reshape": _reshape_type, "transpose": _transpose_type, "slice": _slice_type,
+    "update": _update_type, "concatenate": _concatenate_type, "gather": _gather_type,
+    "matmul": _matmul_type, "cumsum": _along_axis, "cumprod": _along_axis, "sort": _along_axis,
+    "argsort": _along_axis, "scatter": _scatter_type, "ufunc": _ufunc_type,
 }
 
 

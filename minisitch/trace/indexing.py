@@ -122,8 +122,8 @@ def _plain(entry: Any) -> list[Any]:
         try:
             return [operator.index(entry)]
         except TypeError:
-            raise IndexError("only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or "
-                             "boolean arrays are valid indices") from None
+            raise IndexError("only integers, slices (`:`), ellipsis (`...`), numpy.newaxis "
+                             "(`None`) and integer or boolean arrays are valid indices") from None
     if entry.dtype.kind == "b" and isinstance(entry, np.ndarray) and entry.shape:
         return list(np.nonzero(entry))
     if entry.dtype.kind not in "iu":
@@ -194,7 +194,7 @@ def place(x: TracedArray, items: Sequence[Item], mode: str = "set") -> TracedArr
     if any(item.kind == "array" for item in items):
         return _advanced(x, items, mode)
     window = _window(x, items)
-    shape = tuple(1 if item.kind == "new" else window.shape[item.axis] for item in items if item.kind in KEPT)
+    shape = tuple(1 if i.kind == "new" else window.shape[i.axis] for i in items if i.kind in KEPT)
     return window if shape == window.shape else ones_view(window, shape)
 
 
@@ -212,8 +212,8 @@ def _advanced(x: TracedArray, items: Sequence[Item], mode: str) -> TracedArray:
     try:
         shape = np.broadcast_shapes(*(a.shape for a in arrays))
     except ValueError:
-        raise IndexError("shape mismatch: indexing arrays could not be broadcast together with shapes "
-                         + " ".join(str(a.shape) for a in arrays)) from None
+        raise IndexError("shape mismatch: indexing arrays could not be broadcast together with "
+                         f"shapes {' '.join(str(a.shape) for a in arrays)}") from None
     neighbours = fancy[-1] - fancy[0] == len(fancy) - 1
     # How many of the result's axes come before those of the index arrays: with and without new
     # axes.
@@ -222,8 +222,8 @@ def _advanced(x: TracedArray, items: Sequence[Item], mode: str) -> TracedArray:
     sides = [1 if item.kind == "new" else window.shape[item.axis] for item in rest]
     kept = [window.shape[item.axis] for item in rest if item.kind == "slice"]
     rank = len(shape)
-    found = view(window, "gather", *(broadcast(a, shape).node for a in arrays), shape=(*shape, *kept),
-                 axes=tuple(items[i].axis for i in fancy), mode=mode)
+    found = view(window, "gather", *(broadcast(a, shape).node for a in arrays),
+                 shape=(*shape, *kept), axes=tuple(items[i].axis for i in fancy), mode=mode)
     perm = (*range(rank, rank + kept_before), *range(rank), *range(rank + kept_before, rank + len(kept)))
     return ones_view(transpose_view(found, perm), (*sides[:before], *shape, *sides[before:]))
 
@@ -274,8 +274,8 @@ def __setitem__(x: TracedArray, index: Any, value: Any) -> None:
     elif not _same_view(value, target):
         if _is_flat(x) and np.ndim(value):
             if isinstance(value, TracedArray) and value._storage is x._storage:
-                raise refuse("x.flat[...] = a view of x", "NumPy reads elements that it has already overwritten",
-                             "Write x.flat[...] = y.copy()")
+                raise refuse("x.flat[...] = a view of x", "NumPy reads elements that it has "
+                             "already overwritten", "Write x.flat[...] = y.copy()")
             if np.size(value) != target.size:
                 value = np.resize(value, target.shape)  # repeated until there are enough
         target.write(_fitted(value, target, not any(item.kind == "array" for item in items)).node)
@@ -306,7 +306,7 @@ def _same_view(value: Any, target: TracedArray) -> bool:
 
 
 def at(ufunc: np.ufunc, target: Any, index: Any, value: Any = None) -> None:
-    """``np.add.at(x, index, value)``: repeated positions add up. A Python number counts as an array."""
+    """``np.add.at(x, index, value)``: repeated positions add up. A Python number is an array."""
     must_be_traced(target)
     items, change = parse(target, index), lift(value)
     if not any(item.kind == "array" for item in items):
@@ -325,7 +325,7 @@ METHODS["at"] = at
 
 # ---------------------------------------------------------------- functions on places
 def positions_of(indices: Any) -> Any:
-    """``indices`` of ``np.take`` and ``np.put``. Bools are the integers 0 and 1 there, not a mask."""
+    """``indices`` of ``np.take`` and ``np.put``. Bools are the integers 0 and 1, not a mask."""
     found = lift(indices) if is_traced(indices) else np.asarray(indices)
     return found.astype(np.int64) if found.dtype.kind == "b" else indices
 

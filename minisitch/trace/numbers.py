@@ -25,8 +25,8 @@ import numpy as np
 if TYPE_CHECKING:
     from .recorder import Recorder
 
-ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "and": "&", "or": "|",
-              "xor": "^", "lshift": "<<", "rshift": ">>"}
+ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%",
+              "pow": "**", "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>"}
 COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 
 
@@ -72,8 +72,8 @@ def _asking(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, *args: function(self.now(), *args)
 
 
-for _function in (float, int, bool, hash, complex, round, math.trunc, math.floor, math.ceil, format, repr, str, operator.index,
-                  divmod):
+for _function in (float, int, bool, hash, complex, round, math.trunc, math.floor, math.ceil, format,
+                  repr, str, operator.index, divmod):
     setattr(Number, f"__{_function.__name__}__", _asking(_function))
 Number.__rdivmod__ = lambda self, other: divmod(other, self.now())  # type: ignore[attr-defined]
 
@@ -84,7 +84,9 @@ def plain(value: Any) -> Any:
 
 
 def fitting(value: Any, dtype: np.dtype) -> Any:
-    """A ``Number`` as it is, if an integer dtype holds it at this call. At a call where it does not, the function is traced again.
+    """A ``Number`` as it is, if an integer dtype holds it at this call.
+
+    At a call where it does not, the function is traced again.
 
     Otherwise its value. Anything else is returned as it is.
     """
@@ -157,4 +159,4 @@ def of_math(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-MATH = {each: of_math(each) for name, each in vars(math).items() if callable(each) and not name.startswith("_")}
+MATH = {x: of_math(x) for name, x in vars(math).items() if callable(x) and not name.startswith("_")}

@@ -74,6 +74,7 @@ def parse_type(text: str) -> TensorType:
     match = isinstance(text, str) and re.fullmatch(r"\s*(\w+)\[\s*((?:\d{1,15}\s*,\s*)*(?:\d{1,15}\s*)?)\]\s*", text)
     shape = tuple(int(n) for n in match[2].split(",") if n.strip()) if match else ()
     if not match or match[1] not in DTYPES or math.prod(max(n, 1) for n in shape) > 2**44:
-        raise TraceError(f"cannot read the type {text!r:.80}; write for example f32[128,768], with one of "
-                         f"{' '.join(DTYPES)}, and with at most 2**44 elements, which no machine's memory holds")
+        raise TraceError(f"cannot read the type {text!r:.80}; write for example f32[128,768], with "
+                         f"one of {' '.join(DTYPES)}, and with at most 2**44 elements, which no "
+                         "machine's memory holds")
     return TensorType(shape, DTYPES[match[1]])

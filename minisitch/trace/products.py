@@ -137,10 +137,11 @@ def _diagonal(term: Term) -> Term:
         if len(axes) > 1:
             along = iota((array.shape[axes[0]],), 0)
             kept = [i for i in range(array.ndim) if i not in axes]
-            strides = array.strides_in_elements and (sum(array.strides_in_elements[i] for i in axes),
-                                                     *(array.strides_in_elements[i] for i in kept))
-            array = view(array, "gather", *[along.node] * len(axes), shape=(*along.shape, *(array.shape[i] for i in kept)),
-                         strides=strides, axes=axes, mode="set")
+            steps = array.strides_in_elements
+            strides = steps and (sum(steps[i] for i in axes), *(steps[i] for i in kept))
+            shape = (*along.shape, *(array.shape[i] for i in kept))
+            array = view(array, "gather", *[along.node] * len(axes), shape=shape, strides=strides,
+                         axes=axes, mode="set")
             letters = letter + letters.replace(letter, "")
     return Term(array, letters)
 
@@ -159,7 +160,7 @@ def _arrange(term: Term, letters: str) -> TracedArray:
 def _contract(a: Term, b: Term, needed: str) -> Term:
     """Two operands into one. A ``matmul`` sums over common letters that are not needed."""
     a, b = _sum_out(a, b.letters + needed), _sum_out(b, a.letters + needed)
-    sides = a.sides() | {letter: n for letter, n in b.sides().items() if n != 1 or letter not in a.letters}
+    sides = a.sides() | {l: n for l, n in b.sides().items() if n != 1 or l not in a.letters}
     batch = "".join(c for c in a.letters if c in b.letters and c in needed)
     inner = "".join(c for c in a.letters if c in b.letters and c not in needed)
     rows = "".join(c for c in a.letters if c not in b.letters)

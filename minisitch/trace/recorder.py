@@ -42,8 +42,8 @@ ACTIVE: ContextVar[Recorder | None] = ContextVar("active recorder", default=None
 
 KEPT = 16  # values remembered while tracing
 MANY, MOST = 2_000, 200_000  # operations: of one loop, with a warning; of a program, refused
-UNROLLED = ("Write it over whole arrays: slices, np.where, sums and products over an axis. Or jit the body alone, and call that in "
-            "a loop outside of it")
+UNROLLED = ("Write it over whole arrays: slices, np.where, sums and products over an axis. "
+            "Or jit the body alone, and call that in a loop outside of it")
 
 _TRACER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(_TRACER)), "")
@@ -135,8 +135,8 @@ def _loops(code: CodeType) -> tuple[tuple[int, int, int], ...]:
 
     Each is the offsets of its first and last instruction, and its first line.
     """
-    lines = {offset: line for first, last, line in code.co_lines() for offset in range(first, last) if line}
-    jumps = ((step.argval, step.offset) for step in dis.get_instructions(code) if step.opcode in dis.hasjrel)
+    lines = {offset: line for a, last, line in code.co_lines() for offset in range(a, last) if line}
+    jumps = ((s.argval, s.offset) for s in dis.get_instructions(code) if s.opcode in dis.hasjrel)
     return tuple((to, at, lines.get(to, code.co_firstlineno)) for to, at in jumps if to < at)
 
 
@@ -201,8 +201,9 @@ def current() -> Recorder:
     """The recorder of the running trace. Raises TraceError if there is none."""
     recorder = ACTIVE.get()
     if recorder is None:
-        raise TraceError(f"{user_line()[0]}: an array of a finished trace is used: it holds no values, only a place in a "
-                         "graph. Return it from the traced function instead of storing it elsewhere")
+        raise TraceError(f"{user_line()[0]}: an array of a finished trace is used: it holds no "
+                         "values, only a place in a graph. Return it from the traced function "
+                         "instead of storing it elsewhere")
     return recorder
 
 
@@ -259,20 +260,21 @@ class Recorder:
         """Warn once if a loop or line has recorded MANY operations. Raise TraceError at MOST."""
         self._operations += 1
         if self._operations >= MOST:
-            raise refuse(f"{MOST:,} operations", "a Python loop is unrolled while it is traced, and compiling it would not end",
-                         UNROLLED)
+            raise refuse(f"{MOST:,} operations", "a Python loop is unrolled while it is traced, "
+                         "and compiling it would not end", UNROLLED)
         if not where or self._warned:
             return
         found: list[tuple[str, Any, FrameType]] = [
-            (f"the loop at line {line}", (frame.f_code, first), frame) for frame in _user_frames(_ENTRY)
-            for first, last, line in _loops(frame.f_code) if first <= frame.f_lasti <= last]
+            (f"the loop at line {line}", (frame.f_code, a), frame) for frame in _user_frames(_ENTRY)
+            for a, last, line in _loops(frame.f_code) if a <= frame.f_lasti <= last]
         for what, key, frame in found or [("this line", where, next(_user_frames()))]:
             self._recorded_by[key] += 1
             if self._recorded_by[key] == MANY and not self._warned:
                 self._warned, path, line = True, frame.f_code.co_filename, frame.f_lineno
-                warnings.warn_explicit(f"{user_file(path)}:{line}: {what} has recorded {MANY:,} operations and goes on: a Python "
-                                       f"loop is unrolled while it is traced, so the first call takes long. {UNROLLED}",
-                                       LoopWarning, path, line)
+                warnings.warn_explicit(
+                    f"{user_file(path)}:{line}: {what} has recorded {MANY:,} operations and goes "
+                    "on: a Python loop is unrolled while it is traced, so the first call takes "
+                    f"long. {UNROLLED}", LoopWarning, path, line)
 
     def require_running(self) -> None:
         """Raise TraceError if an array has escaped from its trace."""
@@ -290,8 +292,9 @@ class Recorder:
     def require_honest(self) -> None:
         """Raise a refusal that the program has caught. Its graph is then not NumPy's program."""
         if error := self.lost():
-            raise TraceError(f"{error}. The program caught this error itself (try/except), but NumPy would not have "
-                             "raised it: keep the line out of the traced function or out of the try") from error
+            raise TraceError(f"{error}. The program caught this error itself (try/except), but "
+                             "NumPy would not have raised it: keep the line out of the traced "
+                             "function or out of the try") from error
 
     def input(self, type: TensorType, name: str) -> int:
         """A parameter of the program. It belongs to no line."""
@@ -355,9 +358,11 @@ class Recorder:
         for key, (array, node) in self.captured.items():
             if key in self._content and zlib.crc32(array.tobytes()) != self._content[key]:
                 where = self.builder.nodes[self.reader(node)].where
-                raise TraceError(f"{where or 'the program'} reads a real array of shape {array.shape} that changes while it is "
-                                 "traced: the change would happen once, and not at each call. Make the array "
-                                 "with np.zeros, np.ones or np.full inside the traced function, or pass it as an argument")
+                raise TraceError(f"{where or 'the program'} reads a real array of shape "
+                                 f"{array.shape} that changes while it is traced: the change would "
+                                 "happen once, and not at each call. Make the array with np.zeros, "
+                                 "np.ones or np.full inside the traced function, or pass it "
+                                 "as an argument")
 
     def held(self) -> set[int]:
         """The ids of captured arrays that something outside holds.

@@ -79,8 +79,8 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
     initial = None if initial is np._NoValue or initial is None else _first(initial, x.dtype)
     if where is not True:
         if start is None:
-            raise ValueError(f"reduction operation '{ufunc.__name__}' does not have an identity, so to use a where mask "
-                             "one has to specify 'initial'")
+            raise ValueError(f"reduction operation '{ufunc.__name__}' does not have an identity, "
+                             "so to use a where mask one has to specify 'initial'")
         mask = bools(where)
         broadcast(mask, x.shape)  # it is not stretched to the mask
         x = choose(mask, x, cast(lift(START.get(op, initial)), x.dtype), x.dtype, x.shape)
@@ -96,7 +96,8 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
     if initial is None:
         return _into(out, result)
     total = cast(ufunc(result, initial), result.dtype)
-    if adds and axes and str(splat(initial)) in ("-0.0", "None"):  # the graph's sum starts from 0.0, which a sum of -0.0 must not
+    # The graph's sum starts from 0.0, which a sum of -0.0 must not.
+    if adds and axes and str(splat(initial)) in ("-0.0", "None"):
         nothing = record("all", np.signbit(x) & (x == 0), axes=axes, keepdims=bool(keepdims))
         total = choose(nothing, initial, total, total.dtype, total.shape)
     return _into(out, total)
@@ -129,7 +130,7 @@ def _require_loop(ufunc: np.ufunc, x: TracedArray, dtype: Any) -> None:
 
 
 def _first(initial: Any, dtype: np.dtype) -> TracedArray:
-    """``initial=`` in the dtype of the reduction, as NumPy stores it into an array of that dtype."""
+    """``initial=`` in the dtype of the reduction, as NumPy stores it into an array of it."""
     value = cast(assignable(initial, dtype), dtype)
     if value.ndim:
         raise ValueError("setting an array element with a sequence.")
@@ -326,7 +327,7 @@ def nanstd(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, **options
 
 # ---------------------------------------------------------------- scans and order
 def accumulate_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> TracedArray:
-    """``np.add.accumulate`` and ``np.multiply.accumulate``. Extremes and bits are scanned in steps of 1, 2, 4 ..."""
+    """``np.add.accumulate`` and the like. Extremes and bits are scanned in steps of 1, 2, 4 ..."""
     x = lift(a)
     along = normal_axis(axis, x.ndim)
     if ufunc.__name__ in (*GROUPED, "maximum", "minimum", "logical_and", "logical_or"):

@@ -33,29 +33,33 @@ COUNT = "Take a size or a number of rounds from a shape, or pass it as a Python 
 CHOOSE = "Compute both values and choose: np.where(condition, a, b)"
 NUMBER = "Compute with the array as with a number, and write x.astype(dtype) for another type"
 PRINT = f"{OUTSIDE}; x.shape and x.dtype are known inside"
-UFUNCS = {"acos": "arccos", "asin": "arcsin", "atan": "arctan", "atan2": "arctan2", "acosh": "arccosh", "asinh": "arcsinh",
-          "atanh": "arctanh", "pow": "power"}  # functions of ``math`` with another name in NumPy
+# Functions of ``math`` with another name in NumPy.
+UFUNCS = {"acos": "arccos", "asin": "arcsin", "atan": "arctan", "atan2": "arctan2",
+          "acosh": "arccosh", "asinh": "arcsinh", "atanh": "arctanh", "pow": "power"}
 
 # What is called -> what to write. Functions of ``math`` that are also NumPy's need no line.
 CALLS: dict[Any, str] = {
     float: NUMBER, complex: "Keep real and imaginary parts in two arrays", range: COUNT,
-    int: f"Write x.astype(np.int64), which cuts off the fraction, too. {COUNT}", round: "Write np.round(x, digits)",
-    bool: "Write x != 0; to choose by it, np.where(x != 0, a, b)", any: "Write np.any(x)", all: "Write np.all(x)",
+    int: f"Write x.astype(np.int64), which cuts off the fraction, too. {COUNT}",
+    round: "Write np.round(x, digits)", any: "Write np.any(x)", all: "Write np.all(x)",
+    bool: "Write x != 0; to choose by it, np.where(x != 0, a, b)", print: PRINT, str: PRINT,
     max: "Write np.maximum(a, b), or np.max(x) for the largest element", sorted: "Write np.sort(x)",
-    min: "Write np.minimum(a, b), or np.min(x) for the least element", print: PRINT, str: PRINT,
-    math.fsum: "Write np.sum(x)", math.erf: "Write minisitch.erf(x)", math.dist: "Write np.sqrt(np.sum((a - b) ** 2))",
-    math.isqrt: "Write np.floor(np.sqrt(x)).astype(np.int64)", **dict.fromkeys((bytes, bytearray, memoryview, hex, chr), OUTSIDE),
+    min: "Write np.minimum(a, b), or np.min(x) for the least element",
+    math.fsum: "Write np.sum(x)", math.dist: "Write np.sqrt(np.sum((a - b) ** 2))",
+    math.isqrt: "Write np.floor(np.sqrt(x)).astype(np.int64)", math.erf: "Write minisitch.erf(x)",
     np.ma.MaskedArray: MASKED, np.matrix: "Write @ for a product of matrices, of the array itself",
     np.ndenumerate: "Write for i in range(x.shape[0]): x[i]",
     np.vectorize: "Call the function itself on whole arrays, f(x), and write np.where in it for if",
-    **dict.fromkeys((np.float16, np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_), "Write x.astype(dtype)"),
+    **dict.fromkeys((bytes, bytearray, memoryview, hex, chr), OUTSIDE),
+    **dict.fromkeys((np.float16, np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_),
+                    "Write x.astype(dtype)"),
 }
 # A function or a method of NumPy without an operation here -> what to write.
 SORT = "Write np.sort(x, axis=...) and take the elements at the wanted positions"
 WINDOWS = ("Write sliding_window_view(x, len(v)) @ v for mode='valid', and np.pad(x, len(v) - 1) "
            "in place of x for mode='full'. A convolution takes v[::-1]")
-BETWEEN = ("Find the point to the left: i = np.clip(np.sum(xp <= x[..., None], -1) - 1, 0, len(xp) - 2). "
-           "Then write the line from fp[i] to fp[i + 1]")
+BETWEEN = ("Find the point to the left: i = np.clip(np.sum(xp <= x[..., None], -1) - 1, 0, "
+           "len(xp) - 2). Then write the line from fp[i] to fp[i + 1]")
 ENDS = "Write start + np.arange(n) * ((stop - start) / (n - 1))"
 OUTCOME = "Return np.all(a == b), or of np.isclose(a, b), and ask bool() of it outside the traced function"
 REMEDIES: dict[str, str] = {name: remedy for names, remedy in {
@@ -68,8 +72,9 @@ REMEDIES: dict[str, str] = {name: remedy for names, remedy in {
     "isin": "Compare with each: np.any(x[..., None] == np.ravel(values), axis=-1)",
     "average": "Write np.sum(x * w, axis) / np.sum(w, axis)",
     "ma": MASKED, "fromiter": "Write np.stack([...]) of the elements, and .astype(dtype)",
-    "tobytes tofile tostring dump dumps data ctypes strides base setflags getflags byteswap save savez savetxt frombuffer": OUTSIDE,
-    "array2string array_repr array_str": PRINT, "resize": "Write np.resize(x, shape), or x.reshape(shape)",
+    "tobytes tofile tostring dump dumps data ctypes strides base setflags getflags": OUTSIDE,
+    "byteswap save savez savetxt frombuffer": OUTSIDE, "array2string array_repr array_str": PRINT,
+    "resize": "Write np.resize(x, shape), or x.reshape(shape)",
     "nditer": "Write for i in range(x.shape[0]): x[i]",
     "choose": "Write np.select([k == 0, k == 1], [a, b])",
     "putmask place": "Write x[...] = np.where(mask, values, x)",
@@ -91,9 +96,11 @@ PROTOCOLS = {
 }
 TRUTH: dict[type[ast.AST], tuple[str, str]] = {  # what a truth value is for
     ast.Assert: ("assert", "Check it outside the traced function, on what that returns"),
-    ast.While: ("while", f"Loop a known number of times and choose: x = np.where(going_on, new, x). {COUNT}"),
-    ast.If: ("if", CHOOSE), ast.IfExp: ("if ... else", CHOOSE), ast.comprehension: ("if", CHOOSE), ast.match_case: ("case", CHOOSE),
-    ast.BoolOp: ("and, or", "Write np.logical_and(a, b) and np.logical_or(a, b), or & and | between comparisons"),
+    ast.While: ("while", "Loop a known number of times and choose: "
+                         f"x = np.where(going_on, new, x). {COUNT}"),
+    ast.If: ("if", CHOOSE), ast.IfExp: ("if ... else", CHOOSE), ast.comprehension: ("if", CHOOSE),
+    ast.match_case: ("case", CHOOSE), ast.BoolOp: ("and, or", "Write np.logical_and(a, b) and "
+        "np.logical_or(a, b), or & and | between comparisons"),
     ast.UnaryOp: ("not", "Write np.logical_not(x), or ~ of a comparison"),
 }
 
@@ -144,7 +151,7 @@ def called_by(frame: types.FrameType) -> tuple[str, Any]:
             if names and not isinstance(found, types.ModuleType | type):
                 return "", None
             spaces = [vars(found)] if names else [frame.f_locals, frame.f_globals, vars(builtins)]
-            found = next((space[name] for space in spaces if name in space), getattr(found, name, None))
+            found = next((s[name] for s in spaces if name in s), getattr(found, name, None))
             names.append(name)
     return ".".join(names), found
 

@@ -90,7 +90,7 @@ def ones_view(x: TracedArray, shape: tuple[int, ...]) -> TracedArray:
 
 def shape_of(shape: Any) -> tuple[int, ...]:
     """``shape=`` of a NumPy call: a sequence of integers, or one."""
-    return tuple(operator.index(no_bool(side)) for side in (shape if np.iterable(shape) else (shape,)))
+    return tuple(operator.index(no_bool(n)) for n in (shape if np.iterable(shape) else (shape,)))
 
 
 def _fitting(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
@@ -185,7 +185,7 @@ def broadcast_arrays(*args, subok=False):
 
 @handles(np.meshgrid)
 def meshgrid(*xi, copy=True, sparse=False, indexing="xy"):
-    grids = [np.reshape(each, (1,) * i + (-1,) + (1,) * (len(xi) - 1 - i)) for i, each in enumerate(xi)]
+    grids = [np.reshape(x, (1,) * i + (-1,) + (1,) * (len(xi) - 1 - i)) for i, x in enumerate(xi)]
     if not sparse:
         grids = np.broadcast_arrays(*grids)
     if indexing == "xy" and len(xi) > 1:
@@ -219,8 +219,8 @@ def concatenate(arrays, /, axis=0, out=None, *, dtype=None, casting="same_kind")
     if not all(np.can_cast(each.dtype, target, casting) for each in parts):
         raise TypeError(f"Cannot cast to {target} according to the rule {casting!r}")
     if len({each.shape[:axis] + each.shape[axis + 1:] for each in parts}) > 1:
-        raise ValueError("all the input array dimensions except for the concatenation axis must match exactly, got "
-                         f"{[p.shape for p in parts]} along axis {axis}")
+        raise ValueError("all the input array dimensions except for the concatenation axis must "
+                         f"match exactly, got {[p.shape for p in parts]} along axis {axis}")
     parts = [cast(each, target) for each in parts]
     return deliver(parts[0].copy() if len(parts) == 1 else record("concatenate", *parts, axis=axis), out)
 

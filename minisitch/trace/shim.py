@@ -182,7 +182,7 @@ def asarray(a, dtype=None, order=None, *, copy=None, device=None, like=None):
 
 
 class Converter(tuple):
-    """``_array_converter``: the arrays among the arguments of NumPy's own code, which its results take after."""
+    """``_array_converter``: the arrays among the arguments of NumPy's own code."""
 
     def __new__(cls, *arrays: Any) -> Converter:
         return super().__new__(cls, map(asarray, arrays))
@@ -207,7 +207,7 @@ class broadcast:
     """``np.broadcast``: the shape, and tuples of the elements, traced where the array is."""
 
     def __init__(self, *arrays: Any) -> None:
-        self._arrays = [each if isinstance(each, TracedArray) else np.asarray(each) for each in arrays]
+        self._arrays = [x if isinstance(x, TracedArray) else np.asarray(x) for x in arrays]
         self.shape = np.broadcast_shapes(*(each.shape for each in self._arrays))
         self.nd = self.ndim = len(self.shape)
         self.size, self.numiter = math.prod(self.shape), len(arrays)
@@ -224,10 +224,11 @@ def _quiet(function: Callable) -> Callable:
     """``np.errstate`` or ``np.seterr`` without what a call cannot do: raise, print, log."""
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        asked = {each for each in (*args, *kwargs.values()) if isinstance(each, str)} - {"ignore", "warn"}
+        asked = {x for x in (*args, *kwargs.values()) if isinstance(x, str)} - {"ignore", "warn"}
         if asked:
-            raise refuse(f"np.{function.__name__}(... {min(asked)!r})", "kernels divide by zero in silence",
-                         "Check the result outside the traced function, as with np.isfinite(y).all()")
+            raise refuse(f"np.{function.__name__}(... {min(asked)!r})",
+                         "kernels divide by zero in silence", "Check the result outside the traced "
+                         "function, as with np.isfinite(y).all()")
         return function(*args, **kwargs)
     return checked
 
@@ -265,8 +266,8 @@ OVERRIDES.update(MATH)
 
 
 # ---------------------------------------------------------------- what cannot be recorded
-DATA_DEPENDENT = (np.nonzero, np.argwhere, np.flatnonzero, np.unique, np.extract, np.compress, np.union1d, np.intersect1d,
-                  np.setdiff1d, np.trim_zeros)
+DATA_DEPENDENT = (np.nonzero, np.argwhere, np.flatnonzero, np.unique, np.extract, np.compress,
+                  np.union1d, np.intersect1d, np.setdiff1d, np.trim_zeros)
 
 
 def _refusing(seen: str, reason: str, remedy: str) -> Callable:
@@ -327,8 +328,8 @@ class StandIn(types.ModuleType):
         return stand_in(getattr(self.__dict__["_module"], name))  # read anew: it may be patched
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise refuse(f"a new {self.__name__}.{name}", "the program runs once, so later calls would change nothing there",
-                     "Set it outside the traced function")
+        raise refuse(f"a new {self.__name__}.{name}", "the program runs once, so later calls would "
+                     "change nothing there", "Set it outside the traced function")
 
 
 class TypeStandIn:
@@ -343,11 +344,12 @@ class TypeStandIn:
 
 
 def _of_identity(function: Callable[[Any], int]) -> Callable[[Any], int]:
-    """``id`` or ``hash`` as a traced function sees it: refused for an outside object, which it sees as a copy."""
+    """``id`` or ``hash`` in a traced function: refused for an outside object, which is a copy."""
     def asked(value: Any) -> int:
         if (function is id or type(value).__hash__ is object.__hash__) and current().outside.is_outside(value):
-            raise refuse(f"{function.__name__}() of an object outside of the program", "the program sees a copy of it",
-                         "Compare objects with `is`, or compute the number outside and pass it in as an argument")
+            raise refuse(f"{function.__name__}() of an object outside of the program",
+                         "the program sees a copy of it", "Compare objects with `is`, or compute "
+                         "the number outside and pass it in as an argument")
         return function(value)
     return asked
 
@@ -359,8 +361,9 @@ class RandomStandIn(StandIn):
         found = getattr(self.__dict__["_module"], name)
         if not isinstance(getattr(found, "__self__", None), np.random.RandomState):
             return found
-        return _refusing(f"np.random.{name}", "the numbers drawn now would be part of the program, the same at every call",
-                         "Draw outside and pass the array in, or use np.random.default_rng(seed) if that is what you want")
+        return _refusing(f"np.random.{name}", "the numbers drawn now would be part of the program, "
+                         "the same at every call", "Draw outside and pass the array in, or use "
+                         "np.random.default_rng(seed) if that is what you want")
 
 
 def stand_in(value: Any) -> Any:
@@ -475,8 +478,8 @@ def opened(func: Callable) -> Any:
 
 
 HIDDEN = "its source does something that cannot be recorded"
-LAPACK = ("solve tensorsolve inv tensorinv pinv cholesky qr svd svdvals eig eigh eigvals eigvalsh det slogdet lstsq cond "
-          "matrix_rank")
+LAPACK = ("solve tensorsolve inv tensorinv pinv cholesky qr svd svdvals eig eigh eigvals eigvalsh "
+          "det slogdet lstsq cond matrix_rank")
 for _name in LAPACK.split():
     handles(getattr(np.linalg, _name))(_refusing(
         f"np.linalg.{_name}", "LAPACK computes it, and the graph has no operation for that",
@@ -596,5 +599,5 @@ class Ufunc:
         return getattr(self._ufunc, name)
 
 
-OVERRIDES.update({ufunc: Ufunc(ufunc) for ufunc in vars(np).values() if isinstance(ufunc, np.ufunc)})
+OVERRIDES.update({u: Ufunc(u) for u in vars(np).values() if isinstance(u, np.ufunc)})
 OVERRIDES[np.asarray_chkfinite] = _guarded(np.asarray_chkfinite)

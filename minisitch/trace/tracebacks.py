@@ -44,7 +44,8 @@ def shorten(error: BaseException, program: str) -> None:
         if not called:
             return
         error.of_the_call = True  # type: ignore[attr-defined]
-    if isinstance(error, PassError) and error.__cause__ is not None:  # raised in the user's pass, where its traceback says
+    # Raised in the user's pass, where its traceback says.
+    if isinstance(error, PassError) and error.__cause__ is not None:
         shorten(error.__cause__, program)
     elif not kept or entries[-1] is not kept[-1]:  # raised by us: the message says what led to it
         error.__cause__, error.__suppress_context__ = None, True
@@ -67,8 +68,8 @@ def door(enter: Callable[..., Any]) -> Callable[..., Any]:
     def entered(*args: Any, **kwargs: Any) -> Any:
         if args and not callable(args[0]):
             name = enter.__name__
-            raise MinisitchError(f"{name} takes a function and its arguments, not {args[0]!r:.60}; write {name}(f, x), "
-                                 f"and not {name}(f(x))")
+            raise MinisitchError(f"{name} takes a function and its arguments, not {args[0]!r:.60}; "
+                                 f"write {name}(f, x), and not {name}(f(x))")
         try:
             try:
                 return enter(*args, **kwargs)

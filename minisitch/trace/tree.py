@@ -125,8 +125,9 @@ def refuse_other_meanings(array: Any) -> None:
     is fine: it computes as an array, and gives plain arrays.
     """
     if isinstance(array, np.ndarray) and type(array) not in (np.ndarray, np.memmap):
-        raise refuse(f"a {type(array).__name__} among the arrays", "its operators differ from an array's, and only plain "
-                     "arrays are compiled", "Pass np.asarray(it), and a mask as an array of its own")
+        raise refuse(f"a {type(array).__name__} among the arrays", "its operators differ from an "
+                     "array's, and only plain arrays are compiled",
+                     "Pass np.asarray(it), and a mask as an array of its own")
 
 
 def type_of(leaf: Any) -> TensorType:
@@ -165,8 +166,9 @@ def require_end(args: Sequence[Any], kwargs: Mapping[str, Any], what: str = "arg
         try:
             flatten(part, is_leaf)
         except RecursionError:
-            raise refuse(f"{what}{name}, a {type(part).__name__}", "it holds itself, or has too many levels",
-                         "Take a list, tuple or dict of arrays, or of a few levels of them") from None
+            raise refuse(f"{what}{name}, a {type(part).__name__}",
+                         "it holds itself, or has too many levels", "Take a list, tuple or dict of "
+                         "arrays, or of a few levels of them") from None
 
 
 def _tree(value: Any, is_leaf: Callable[[object], bool], leaves: list[Any]) -> Tree:
@@ -184,8 +186,8 @@ def _tree(value: Any, is_leaf: Callable[[object], bool], leaves: list[Any]) -> T
 
 def _attributes(value: Any) -> dict[str, Any]:
     """What an object of a subclass of dict, list or tuple holds besides its elements."""
-    slots = {name: getattr(value, name) for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())
-             if hasattr(value, name)}
+    names = (name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ()))
+    slots = {name: getattr(value, name) for name in names if hasattr(value, name)}
     made = {"default_factory": value.default_factory} if isinstance(value, defaultdict) else {}
     return made | slots | getattr(value, "__dict__", {})
 
@@ -196,13 +198,14 @@ def _static_key(value: Any) -> Hashable:
         return kind, repr(value)
     try:
         hash(value)
-    except (TypeError, ValueError):  # a model object with __eq__, a set: the same object is the same program
+    # A model object with __eq__, a set: the same object is the same program.
+    except (TypeError, ValueError):
         return kind, id(value)
     if kind in (str, *METHODS) or kind.__hash__ is object.__hash__:  # nothing else is equal
         return value
     # equal values may differ in what the program reads of them
     own = getattr(value, "__dict__", {})
-    held = {name: id(each) if hasattr(each, "__dict__") else _static_key(each) for name, each in own.items()}
+    held = {name: id(x) if hasattr(x, "__dict__") else _static_key(x) for name, x in own.items()}
     told = repr(value) if isinstance(value, float | complex) or not own else ""
     return kind, value, told, *held.items()
 
