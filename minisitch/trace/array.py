@@ -48,10 +48,9 @@ traced: Any = np  # NumPy's functions return traced arrays here, which their ann
 # what only an array of NumPy can answer
 OF_MEMORY = "resize base strides data ctypes setflags".split()
 OUTSIDE = "the program puts what it computed into"
-REAL = ("Make the array with np.zeros(shape, dtype) inside the traced function, or "
-        "np.zeros_like(x), or pass it in as an argument: those take traced values. (If it is made "
-        "by a function of another module, import that function by its name: only then is it "
-        "traced, too)")
+REAL = ("Make the array with np.zeros(shape, dtype) inside the traced function, or np.zeros_like(x), or pass it in as an "
+        "argument: those take traced values. (If it is made by a function of another module, import that function by its name: "
+        "only then is it traced, too)")
 
 
 @dataclass(frozen=True)
