@@ -25,7 +25,7 @@ import numpy as np
 from . import __version__
 from .device import DEVICES
 from .errors import DeviceError, MinisitchError
-from .errors.nearest import near, refuse_unknown_command
+from .errors.nearest import UsageError, near, refuse_unknown_command
 from .errors.progress import working
 from .explain import compare, explain
 from .explain.calibrate import calibrate
@@ -40,10 +40,6 @@ from .runtime.doctor import BROKEN, examine, report
 from .runtime.this_machine import device_file
 
 WHERE = "FILE.py:FUNCTION"
-
-
-class UsageError(MinisitchError):
-    """The words on the command line are wrong. The message says what to write."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -290,7 +286,7 @@ def names(value: str | list[str] | None) -> list[str]:
 
 def _load(path: Path) -> Any:
     if not path.is_file():
-        raise UsageError(f"the file {path} does not exist; write {WHERE}")
+        raise UsageError(f"there is no file {path}; write {WHERE}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is not a Python file; write {WHERE}")

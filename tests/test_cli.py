@@ -192,7 +192,7 @@ def test_version_and_interrupts_and_broken_pipes(program, capsys, monkeypatch):
     (["explain", "{program}:softmax", "--arg", "x=f32[2]", "--strategy", "xla,auto"], "unknown strategy 'xla,auto'"),
     (["explain", "{program}:softmax", "--arg", "x=f32[2]", "--strategy", ""], "unknown strategy ''"),
     (["explain", "{program}:softmax", "--arg", "x=f32[2]", "--device", "abacus"], "unknown device 'abacus'; known: cpu, "),
-    (["compare", "missing.py:f"], "the file missing.py does not exist; write FILE.py:FUNCTION"),
+    (["compare", "missing.py:f"], "there is no file missing.py; write FILE.py:FUNCTION"),
     (["compare", "{program}:nothing"], "has no function 'nothing'; it has softmax, only, first, branches, wrong_shape"),
     (["compare", "{program}:NOT_A_FUNCTION"], "has no function 'NOT_A_FUNCTION'"),
     (["compare", "{program}:softmx"], "has no function 'softmx' (is 'softmax' meant?); it has softmax, "),
@@ -315,6 +315,8 @@ def test_the_demo_refuses_what_it_cannot_read(content, message, tmp_path):
         path.write_text(content)
     with pytest.raises(MinisitchError, match=message):
         demo.demo(str(path))
+    assert cli.main(["demo", str(path)]) == 2, "the words are wrong"
+    assert cli.main(["demo", "--report", str(tmp_path / "none" / "page.html")]) == 2
 
 
 def test_a_short_text_is_repeated():

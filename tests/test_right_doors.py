@@ -16,6 +16,7 @@ import pytest
 
 import minisitch as ms
 from minisitch import cpu_emit, cuda_emit, reference, runtime, simplify, testing
+from minisitch.explain import draw, film, picture
 from minisitch.fuse import verify_plan
 from minisitch.kernel.verify import verify_kernel
 from minisitch.lower import lower_program, program_of
@@ -117,7 +118,8 @@ class Odd:
 DOORS = [verify_plan, verify_kernel, schedule, cuda_emit.emit, cpu_emit.emit, lower_program, program_of,
          reference.evaluate, simplify.simplify, simplify.rewrites, runtime.assemble, runtime.compile_graph,
          runtime.plan_memory, testing.judge, testing.check_graph, testing.random_graph, testing.random_inputs,
-         testing.snippet, testing.arrays_for]
+         testing.snippet, testing.arrays_for, draw.moved, draw.trips, draw.graph, draw.machine, draw.roofline,
+         film.film, film.turns, picture.lifetimes, picture.thread_map]
 
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: f"{door.__module__}.{door.__name__}")

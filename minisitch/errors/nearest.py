@@ -10,6 +10,13 @@ import difflib
 from argparse import ArgumentParser
 from collections.abc import Iterable, Sequence
 
+from . import MinisitchError
+
+
+class UsageError(MinisitchError):
+    """The words on the command line are wrong. The message says what to write."""
+
+
 OTHERS = {"gpu": "cuda", "nvidia": "cuda", "numpy": "reference", "stepper": "step", "simulator": "step"}
 
 

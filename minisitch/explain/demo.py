@@ -17,7 +17,7 @@ from typing import TextIO
 
 import numpy as np
 
-from ..errors import MinisitchError
+from ..errors.nearest import UsageError
 from ..errors.progress import working
 from ..fuse import count
 from . import Comparison, Report, compare, explain
@@ -95,7 +95,7 @@ def make_weights(hidden: int = HIDDEN, length: int = SEQUENCE, vocabulary: int =
 def make_batch(text: bytes, batch: int = BATCH, length: int = SEQUENCE) -> tuple[np.ndarray, np.ndarray]:
     """Windows of the text, evenly spread, and the byte after each. A short text is repeated."""
     if not text:
-        raise ValueError("the text is empty: name a file that holds some bytes")
+        raise ValueError("the text is empty")
     stream = np.frombuffer(text, np.uint8).astype(np.int64)
     stream = np.tile(stream, -(-(batch * length + 1) // stream.size))
     starts = np.linspace(0, stream.size - length - 1, batch).astype(np.int64)
@@ -117,17 +117,18 @@ def demo(path: str | None = None, report: str | None = None, target: str = "cpu"
     """Run the block under every strategy on a file's bytes, print the results, write a page.
 
     ``size``: the number of texts, their length, and the width of the hidden layers. Returns the
-    page's path. Raises MinisitchError if the file cannot be read, or the page not written.
+    page's path. Raises UsageError if the file cannot be read, or the page not written.
     """
     out, began, (batch, length, hidden) = out or sys.stdout, time.perf_counter(), size
     try:
         name, text = (Path(path).name, Path(path).read_bytes()) if path else default_text()
         tokens, targets = make_batch(text, batch, length)
     except (OSError, ValueError) as problem:
-        raise MinisitchError(f"cannot use {path or 'the default text'}: {problem}; name a text "
-                             "file that holds some bytes") from None
+        raise UsageError(f"cannot use {path or 'the default text'}: {problem}; name a text "
+                         "file that holds some bytes") from None
     if not Path(report or ".").absolute().parent.is_dir():
-        raise MinisitchError(f"the folder of {report} does not exist; choose another place with --report PATH")
+        raise UsageError(f"the folder of {report} does not exist; choose another place with "
+                         "--report PATH")
     weights = make_weights(hidden, length)
     print(f"A GPT block in plain NumPy over {tokens.size} bytes of {name}: {batch} x {length} "
           f"bytes, hidden {hidden}, {HEADS} heads, float32.\n", file=out)
@@ -165,5 +166,5 @@ def write_report(found: Comparison, told: Sequence[str], best: Report, path: str
     try:
         target.write_text(page("minisitch demo", [table, gains, best.body]), encoding="utf-8")
     except OSError as problem:
-        raise MinisitchError(f"cannot write the page: {problem}; choose another place with --report PATH") from None
+        raise UsageError(f"cannot write the page: {problem}; choose another place with --report PATH") from None
     return target

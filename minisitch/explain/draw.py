@@ -20,7 +20,7 @@ from math import floor, log10
 import numpy as np
 
 from ..device import Device
-from ..errors import MinisitchError
+from ..errors import MinisitchError, needs
 from ..fuse import FREE, FusionPlan, Pattern, behind_views, count, pattern_inputs, returned
 from ..graph import Graph, Node
 from .compare import Comparison, size
@@ -50,6 +50,7 @@ LABEL = 118  # the length of an arrow: 16 letters
 # ---------------------------------------------------------------- trips to memory
 def trips(*plans: FusionPlan) -> Picture:
     """Plans side by side: each kernel, with the values that it reads from memory and writes."""
+    needs("trips(minisitch.lower(f, x, stop_after='fuse'))", *((plan, FusionPlan) for plan in plans))
     across = max(WIDTH / len(plans), BAR + LABEL + 100)
     columns = [_column(plan, number * across, across) for number, plan in enumerate(plans)]
     body = [shape for drawn, _ in columns for shape in drawn]
@@ -59,6 +60,7 @@ def trips(*plans: FusionPlan) -> Picture:
 
 def moved(plan: FusionPlan) -> int:
     """Bytes of all values that kernels read from memory and write to it."""
+    needs("moved(minisitch.lower(f, x, stop_after='fuse'))", (plan, FusionPlan))
     return sum(plan.graph[v].type.nbytes for p in plan.patterns
                for v in (*pattern_inputs(plan.graph, p), *p.outputs))
 
@@ -112,6 +114,7 @@ def graph(drawn: Graph | FusionPlan) -> Picture:
     coloured. Of a plan, views and constants are left out, each kernel and library call has a
     colour, and the red ways go through memory.
     """
+    needs("graph(minisitch.lower(f, x, stop_after='fuse'))", (drawn, Graph | FusionPlan))
     return _kernels_in_colours(drawn) if isinstance(drawn, FusionPlan) else _uses_in_colours(drawn)
 
 
@@ -147,6 +150,7 @@ def _kernels_in_colours(plan: FusionPlan) -> Picture:
 # ---------------------------------------------------------------- the machine
 def machine(device: Device) -> Picture:
     """A GPU as a program sees it: who runs, and which memory belongs to whom."""
+    needs("machine(minisitch.get_device('v100'))", (device, Device))
     w = WIDTH - 2 * MARGIN
     body = [text(MARGIN, 16, f"{device.name}: {count(device.sms, 'multiprocessor')}", bold=True),
             rectangle(MARGIN, 26, w, 262, "", "a grid"),
@@ -248,6 +252,7 @@ def roofline(found: Comparison) -> Picture:
     program waits for memory, under the flat part for arithmetic (Williams et al. 2009). Raises
     MinisitchError for a CPU, whose caches are faster than the slope.
     """
+    needs("roofline(minisitch.compare(f, x, device='v100', target='step'))", (found, Comparison))
     device, dots = found.device, []
     if device.kind != "gpu":
         raise MinisitchError(f"a roofline is of a GPU, and this comparison is of {device.name}; write device='v100'")

@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 
+from ..errors import needs
 from ..fuse import count
 from ..simt.machine import WARP
 from ..simt.record import FilmEvent
@@ -56,6 +57,7 @@ def film(events: Sequence[FilmEvent], kernel: str, block: int = 0) -> Picture:
     A frame shows the lines of ``kernel`` that touch memory, the threads that do it, in the colour
     of their warp, and the cells: read, written, or both. Long arrays are drawn in pieces.
     """
+    needs("film(events, text)", (events, list | tuple), (kernel, str))
     lines, frames = kernel.splitlines(), _of_block(events, block)
     shapes = _shapes(events, block)
     threads = 1 + max((e.thread for e in events if e.block == block), default=0)
@@ -127,6 +129,7 @@ def turns(events: Sequence[FilmEvent], block: int = 0, most: int = 6) -> Picture
     Every second warp comes late. So boxes at one height may happen at the same time. Shared arrays
     have colours. Shown are the first ``most`` frames.
     """
+    needs("turns(events)", (events, list | tuple))
     frames = list(_of_block(events, block).values())[:most]
     leaders = sorted({e.thread for here in frames for e in here if e.thread % WARP == 0})
     shared = dict.fromkeys(e.array for here in frames for e in here if e.space == "shared")

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..errors import needs
 from ..fuse import count
 from ..kernel.ir import Kernel
 from ..kernel.nests import accesses
@@ -205,6 +206,7 @@ def thread_map(found: ThreadMap) -> Picture:
     Shown are the first three groups of rows, then the next one of the first block (vertical
     packing).
     """
+    needs("thread_map(minisitch.stitch.mapping.map_rows(64, 100, minisitch.get_device('v100')))", (found, ThreadMap))
     shown = [task for task in dict.fromkeys((0, 1, 2, found.blocks)) if task < found.tasks]
     cells, rows, y = min(8, max(1, found.threads_per_row)), min(found.rows_per_block, found.rows, 4), 40.0
     size = f"{count(found.rows, 'row')} x {count(found.cols, 'column')} on " \
@@ -283,6 +285,7 @@ def lifetimes(kernel: Kernel) -> Picture:
     Left out are the places where warps exchange partial results. Two values at one place in one
     loop share it: each thread overwrites an element when it has read it.
     """
+    needs("lifetimes(minisitch.lower(f, x, stop_after='schedule')[0])", (kernel, Kernel))
     touched: dict[str, list[int]] = {}
     for number, (segment, phase) in enumerate((s, p) for s in kernel.segments for p in s.phases):
         for access in accesses(segment, phase.nest):
