@@ -159,18 +159,14 @@ def __pow__(x: TracedArray, exponent: Any) -> Any:
         return fresh(elementwise(np.power, [x, operand(exponent)], root=False)[0].node)
     if type(exponent) is int and exponent == 2:
         return np.square(x)
-    return np.sqrt(x) if _is_half(x, exponent) else NDArrayOperatorsMixin.__pow__(x, exponent)
+    half = type(exponent) is float and exponent == 0.5 and x.dtype.kind == "f"
+    return np.sqrt(x) if half else NDArrayOperatorsMixin.__pow__(x, exponent)
 
 
 @method
 @answers(operator.ipow)
 def __ipow__(x: TracedArray, exponent: Any) -> Any:
-    """``x **= exponent``."""
-    return deliver(np.sqrt(x), x) if _is_half(x, plain(exponent)) else NDArrayOperatorsMixin.__ipow__(x, exponent)
-
-
-def _is_half(x: TracedArray, exponent: Any) -> bool:
-    return not x.is_scalar and x.dtype.kind == "f" and type(exponent) is float and exponent == 0.5
+    return deliver(x ** exponent, x)
 
 
 def _compare_signs(name: str, x: TracedArray, y: TracedArray) -> TracedArray:
