@@ -73,7 +73,7 @@ class Roller:
     def visit(self, node: Node) -> int:
         """The new id of an old node."""
         args = tuple(self.place[a] for a in node.args)
-        if node.op == "concatenate":
+        if node.op == "concatenate" and len(args) >= LEAST:
             runs = (tuple(run) for _, run in groupby(args, self.likeness))
             args = tuple(part for run in runs for part in self.run(node, run))
         new = self.add(moved(node, node.id, args)) if node.op != "concatenate" or len(args) > 1 else args[0]

@@ -15,7 +15,6 @@ import functools
 import inspect
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,8 +41,8 @@ class Builder:
         node = Node(len(self.nodes), op, tuple(args), type or TensorType(()), pairs, where, via)
         if op not in OPS:
             raise GraphError(f"unknown op {op!r}; known: {', '.join(sorted(OPS))}")
-        node = replace(node, type=infer_type(node, [self.nodes[a].type for a in node.args]))
-        self.nodes.append(node)
+        inferred = infer_type(node, [self.nodes[a].type for a in node.args])
+        self.nodes.append(Node(node.id, op, node.args, inferred, pairs, where, via))
         return node.id
 
     def type(self, node_id: int) -> TensorType:

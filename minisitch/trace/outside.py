@@ -141,7 +141,7 @@ class Outside:
         # id -> the value, kept alive so that the id stays its own, and its name
         self.met: dict[int, tuple[Any, str]] = {}
         self.executed: dict[CodeType, None] = {}  # the code that has run
-        self._quiet: dict[int, CodeType] = {}  # that of it which asks for nothing, by its id
+        self._quiet: dict[int, Any] = {}  # that of it which asks for nothing, by its id; and functions of C
         # set by ``shim``, which copies functions and knows the stand-ins of library values
         self.rebinder: Any = None
         self._holders: defaultdict[int, list[int]] = defaultdict(list)
@@ -244,14 +244,14 @@ class Outside:
             ours = str(frame.f_globals.get("__name__")).startswith(PACKAGE)
             if not ours or (user_file(called.co_filename) and called.co_filename != "<string>"):
                 self.executed[called] = None
-        elif event != "c_call":
+        elif event != "c_call" or id(called) in self._quiet:
             return
         else:
             asks = frame
         if called is random.Random.seed.__code__ and frame.f_locals.get("a") is not None:
             return
         found = self._asks(called, frame)
-        if event == "call" and not found:
+        if not found and (event == "call" or isinstance(getattr(called, "__self__", None), ModuleType)):
             self._quiet[id(called)] = called
         while found and asks is not None and not user_file(asks.f_code.co_filename):
             name = asks.f_globals.get("__name__", "")
