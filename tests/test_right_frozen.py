@@ -312,6 +312,11 @@ SEEN |= {  # what a function tells without a call of it, and what an object of a
     "whether a warning is an error": (lambda x: x * warned(), lambda i: warnings.simplefilter(["error", "ignore"][i % 2])),
     "how a number is printed": (
         lambda x: x * len(str(OUT.third)), lambda i: np.set_printoptions(legacy=["1.13", False][i % 2])),
+    "a name between underscores of a class": (lambda x: x * OUT.empty.__scale__, lambda i: setattr(Empty, "__scale__", i)),
+    "a name between underscores of a module": (lambda x: x * OUT.module.__scale__, lambda i: setattr(OUT.module, "__scale__", i)),
+    "a name between underscores of a slot": (lambda x: x * OUT.under.__scale__, lambda i: setattr(OUT.under, "__scale__", i)),
+    "the name of a module": (lambda x: x * len(OUT.module.__name__), lambda i: setattr(OUT.module, "__name__", "n" * i)),
+    "a note on an error": (lambda x: x * len(getattr(OUT.fault, "__notes__", ())), lambda i: OUT.fault.add_note("heard")),
     "a jitted method of an object": (lambda x: OUT.hiding.jitted(x), lambda i: OUT.hiding.__dict__.update(k=i)),
 }
 SCALED, PLUS = Base.scaled, lambda self, x: x + 5
@@ -339,6 +344,10 @@ class Kept:
 
 class Empty:
     pass
+
+
+class Under:
+    __slots__ = ("__scale__",)
 
 
 class Highest:
@@ -484,10 +493,10 @@ def new_world():
     numbers, listed, plain, w = {"a": 1.0}, [1.0, 2.0], array.array("d", [1.0, 2.0]), np.ones(4)
     o = Base()
     inner, partial, empty, hiding = argparse.Namespace(k=1.0), functools.partial(len), Empty(), Hiding()
-    partial.k = empty.k = vars(hiding)["k"] = 1.0
+    partial.k = empty.k = vars(hiding)["k"] = Empty.__scale__ = 1.0
     o.v = np.ones(4)
     OUT.__dict__.update(
-        closed=closing(1.0), slices=(slice([1.0]), slice(o)), partial=partial, template=string.Template(""), empty=empty, third=np.float64(1 / 3),
+        under=Under(), fault=ValueError("first"), closed=closing(1.0), slices=(slice([1.0]), slice(o)), partial=partial, template=string.Template(""), empty=empty, third=np.float64(1 / 3),
         outer=argparse.Namespace(inner=inner, mine=o, cache={"k": 1.0}), lowest=Lowest(), hiding=hiding,
         o=o, d=Derived(), mode=Mode.SLOW, held=type("Held", (), {"__module__": __name__, "field": Field(2.0)})(), looked=Looked(),
         get=operator.attrgetter("k"), numbers=numbers, chained=collections.ChainMap({}, numbers), proxy=types.MappingProxyType(numbers),
@@ -823,6 +832,22 @@ def test_equal_arguments_may_differ(name):
     jitted = ms.jit(function, target="reference")
     for each in given * 2:
         assert jitted(X, each).tolist() == function(X, each).tolist()
+
+
+class Counting:
+    """Its attribute is another at each look, though no program writes it."""
+
+    def __init__(self):
+        self.k, self.looks = 1.0, itertools.count(2)
+
+    def __getattribute__(self, name):
+        return float(next(object.__getattribute__(self, "looks"))) if name == "k" else object.__getattribute__(self, name)
+
+
+def test_what_is_another_at_each_look_is_refused_with_a_line():
+    counting = Counting()
+    with pytest.raises(ms.TraceError, match=f"{HERE}:\\d+: .*(another at each look|next).*(Ask|Take)"):
+        ms.jit(lambda x: x * counting.k, target="reference")(X)
 
 
 def test_equal_options_made_anew_are_one_program():

@@ -48,7 +48,7 @@ from ..passes.registry import chosen, for_target
 from ..strategies.regions import runs_in_numpy
 from ..trace import Program, Stale, trace
 from ..trace.parser import parse_type
-from ..trace.recorder import ACTIVE, program_file, refuse
+from ..trace.recorder import ACTIVE, program_file, program_line, refuse
 from ..trace.shim import rebind
 from ..trace.tracebacks import door, shorten
 from ..trace.tree import Inputs, Numbers, flatten, is_array, require_end, type_of, unflatten, with_statics
@@ -260,7 +260,11 @@ class Jitted:
             return result
         self._ready.drop(key, run)
         leaves, run = self._compile_once(key, args, kwargs)
-        return run(leaves)
+        try:
+            return run(leaves)
+        except Stale as error:
+            raise refuse(f"what {self.__name__} reads outside is another at each look", str(error) or "it changes by itself",
+                         "Ask outside, and pass the answer in as an argument", program_line(self)) from None
 
     def _compile_once(self, key: Any, args: tuple, kwargs: dict) -> tuple[Sequence[Any], RunCall]:
         """Compile a key in one thread while others wait. If it fails, the next thread tries."""

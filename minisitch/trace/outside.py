@@ -334,10 +334,11 @@ class Outside:
             made = self.copies[key] = ModuleType(value.__name__)
             vars(made).update({name: self.seen(each) for name, each in [*vars(value).items()]})  # it may grow meanwhile
         elif kind in (dict, OrderedDict, defaultdict):
-            made = self.copies[key] = defaultdict(value.default_factory) if isinstance(value, defaultdict) else kind()
+            made = self.copies[key] = value.copy()
             made.update({k: self.seen(each) for k, each in [*value.items()]})
         elif kind in (list, deque):
-            made = self.copies[key] = deque(maxlen=value.maxlen) if isinstance(value, deque) else []
+            made = self.copies[key] = value.copy()
+            made.clear()
             made.extend(map(self.seen, [*value]))
         else:
             return self._copy_object(value)

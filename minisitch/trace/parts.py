@@ -19,7 +19,7 @@ import threading
 import types
 import weakref
 from array import array
-from collections import ChainMap, UserDict, UserList, UserString, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
@@ -32,13 +32,16 @@ from .recorder import user_file
 
 GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, np.random.SeedSequence, random.Random)
 SCALARS = (bool, int, float, complex, str, bytes, types.NoneType, np.generic)
-HELD = {MethodType: ("__func__", "__self__"), functools.partial: ("func", "args", "keywords"), property: ("fget", "fset"),
-        functools.cached_property: ("func",), functools.partialmethod: ("func", "args", "keywords"),
-        functools.singledispatchmethod: ("dispatcher",), staticmethod: ("__func__",), classmethod: ("__func__",),
-        **dict.fromkeys((type({}.keys()), type({}.values()), type({}.items())), ("mapping",)),
-        ChainMap: ("maps",), **dict.fromkeys((UserDict, UserList, UserString), ("data",))}
+# what is looked at through its attributes, whatever their names, or through these
+HELD: dict[type, tuple[str, ...]] = {
+    MethodType: ("__func__", "__self__"), staticmethod: ("__func__",), classmethod: ("__func__",),
+    **dict.fromkeys((type({}.keys()), type({}.values()), type({}.items())), ("mapping",)),
+    **dict.fromkeys((functools.partial, functools.partialmethod, functools.cached_property,
+                     functools.singledispatchmethod, property), ())}
 CACHE = type(functools.cache(len))
 OWNED = (dict, list, tuple, set, frozenset, deque, np.ndarray, bytearray, memoryview, array)
+# what Python gives to modules and classes
+LOADED = {"__builtins__", "__loader__", "__spec__", "__dict__", "__weakref__"}
 TOLD = ("__defaults__", "__kwdefaults__", "__annotations__")
 PACKAGE = __name__.partition(".")[0]
 PRIVATE = random.Random | threading.local | np.ndarray | CodeType  # their attributes are no state
@@ -89,7 +92,7 @@ def parts(value: Any) -> Iterator[OutsidePart]:
     elif kind in HELD:
         names = {"__self__": "self"}
         yield from (OutsidePart(value, False, key, getattr(value, key), names.get(key, ""))
-                    for key in dict.fromkeys([*HELD[kind], *getattr(value, "__dict__", ())]))
+                    for key in HELD[kind] or attributes(value))
     elif isinstance(value, weakref.ref):
         yield OutsidePart(value, False, CALLED, value())
     elif (owner := owner_of(value)) is not None:
@@ -97,7 +100,7 @@ def parts(value: Any) -> Iterator[OutsidePart]:
     elif isinstance(value, ModuleType | type):
         if is_users(value):
             yield from (OutsidePart(value, False, key, each) for key, each in [*vars(value).items()]
-                        if not key.startswith("__") or callable(each))
+                        if key not in LOADED)
             yield from [OutsidePart(value, False, "__bases__", value.__bases__)] if isinstance(value, type) else ()
     elif is_users(kind) or not isinstance(value, PRIVATE):
         held = SCALARS if isinstance(value, logging.Logger) else object
@@ -155,7 +158,10 @@ def _of_function(fn: FunctionType) -> Iterator[OutsidePart]:
     known, names = fn.__globals__, _names(fn.__code__)
     yield from (OutsidePart(known, True, name, known[name], name) for name in names if name in known)
     held = [cell.cell_contents for cell in fn.__closure__ or () if cell != CellType()]
-    yield from _in_libraries([*held, *(known[name] for name in names if name in known)], names)
+    for space in [*held, *(known[name] for name in names if name in known)]:
+        is_library = isinstance(space, ModuleType | type) and not is_users(space)
+        if is_library and space.__name__.partition(".")[0] not in ("numpy", "math"):
+            yield from (OutsidePart(space, False, name, vars(space)[name]) for name in vars(space).keys() & names)
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         if cell != CellType():
             yield OutsidePart(cell, False, "cell_contents", cell.cell_contents, name)
@@ -166,21 +172,6 @@ def _of_function(fn: FunctionType) -> Iterator[OutsidePart]:
     told = [(name, getattr(fn, name)) for name in TOLD if getattr(fn, name)]
     yield from (OutsidePart(fn, False, name, each) for name, each in told)
     yield from (OutsidePart(fn, False, key, each) for key, each in vars(fn).items())
-
-
-def _in_libraries(spaces: list[Any], names: Iterable[str]) -> Iterator[OutsidePart]:
-    """What libraries' modules and classes, and those in them, hold under these names.
-
-    NumPy's are left out: nobody writes to them.
-    """
-    for space in spaces:  # it grows
-        is_library = isinstance(space, ModuleType | type) and not is_users(space)
-        if is_library and space.__name__.partition(".")[0] not in ("numpy", "math"):
-            for name in vars(space).keys() & names:
-                found = vars(space)[name]
-                yield OutsidePart(space, False, name, found)
-                if not any(found is each for each in spaces):
-                    spaces.append(found)
 
 
 def may_change(kind: type) -> bool:
@@ -226,7 +217,8 @@ def attributes(value: object) -> dict[str, Any]:
 
 def slots_of(kind: type) -> dict[str, Any]:
     return {name: each for base in kind.__mro__ for name, each in vars(base).items() if isinstance(each, types.MemberDescriptorType)
-            and not base.__module__.startswith(PACKAGE) and not name.startswith("__")}
+            and not base.__module__.startswith(PACKAGE)
+            and (not name.startswith("__") or (is_users(base) and name not in LOADED))}
 
 
 def state(value: Any) -> dict[tuple[bool, Any], Any]:

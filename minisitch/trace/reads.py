@@ -83,10 +83,12 @@ ASKING = {"hasattr", "__getattr__", "AttributeError", *DYNAMIC}  # code with the
 # code with these notices whether two outside objects are the same
 SAME = set("IS_OP CONTAINS_OP BUILD_SET is_ is_not index count remove set frozenset fromkeys".split())
 FEW = 32  # numbers of a list or dict that are compared one by one
-NAMES = {"__name__", "__qualname__", "__doc__", "__module__", "__match_args__"}  # what functions and classes tell of themselves
 # code with these reads what a function holds, without a call of it
 ASKED_OF = {"__code__", "__closure__", *TOLD, "signature", "getfullargspec", "get_annotations",
             "get_type_hints", "getclosurevars"}
+# a word in code -> what it reads of a function or class
+NAMES = {**dict.fromkeys(ASKED_OF, "__annotations__"), "fields": "__dataclass_fields__",
+         **{name: name for name in ("__name__", "__qualname__", "__doc__", "__module__", "__match_args__")}}
 
 
 UNCACHED = "Give a function the cache: each call asks it again"
@@ -213,15 +215,15 @@ class ReadsWriter:
         if isinstance(value, FunctionType) and user_file(value.__code__.co_filename):
             ran = value.__code__ in self._executed or not ASKED_OF.isdisjoint(self._words)
             self._visit_code(name, value) if ran else None
-            if not ASKING.isdisjoint(self._words):
-                self.lines.append(f"if len({name}.__dict__) != {len(vars(value))}: raise Stale")
         if isinstance(value, CONTAINERS) and len(value) > FEW and all(is_plain(part.value) for part in parts(value)):
             self.lines.append(f"if content({name}) != {self.bind('c', _content(value))}: raise Stale")
             return
         of = value if isinstance(value, FunctionType | type) else type(value)
-        named = NAMES & self._words | ({"__annotations__"} if ASKED_OF & self._words else set())
-        named |= {"__dataclass_fields__"} if "fields" in self._words else set()
-        for key in sorted(key for key in named if is_users_own(of) and hasattr(of, key)):
+        counts = hasattr(value, "__dict__") or is_users(type(value))
+        if counts and not isinstance(value, type | ModuleType) and ASKING & self._words:
+            self.lines.append(f"if len(attributes({name})) != {len(attributes(value))}: raise Stale")
+        named = {NAMES[word] for word in NAMES.keys() & self._words} if is_users_own(of) else set()
+        for key in sorted(key for key in named if hasattr(of, key)):
             self._look(f"{name if of is value else f'{name}.__class__'}.{key}", getattr(of, key))
         for part in parts(value):
             if not part.is_item and part.key in ("__class__", "__bases__"):
@@ -292,9 +294,8 @@ class ReadsWriter:
     def look_at_settings(self) -> None:
         """Check the settings that change what NumPy and Python compute while the program is traced."""
         self.lines.append(f"if errors() is not {self.bind('c', ERRORS.get())} and raises(): raise Stale")
-        prints = {"str", "repr", "format"} & self._words
-        prints = prints or any(op == "FORMAT_VALUE" for op, _ in self._done)
-        ran = self._outside.executed
+        ran, done = self._outside.executed, {op for op, _ in self._done}
+        prints = {"str", "repr", "format", "FORMAT_VALUE"} & (self._words | done)
         if prints or any(code.co_filename.endswith("arrayprint.py") for code in ran):
             self.lines.append(f"if repr(printing()) != {self.bind('c', repr(np.get_printoptions()))}: raise Stale")
         if {"Decimal", "decimal"} & self._words or any(isinstance(each, decimal.Decimal) for each, _ in self._outside.met.values()):
@@ -326,8 +327,8 @@ class ReadsWriter:
             holder = self.bind(kind, part.holder)
         if not part.is_item:
             hiding = getattr_static(type(part.holder), part.key, None)  # a descriptor of this name
-            known = not isinstance(hiding, property) and not may_change(type(hiding))
-            hides = hasattr(hiding, "__set__") and not known
+            own = isinstance(hiding, property) or may_change(type(hiding))
+            hides = own and hasattr(hiding, "__set__")
             return f"{holder}()" if part.key == CALLED else attribute(holder, part.key, hides)
         plain = type(part.key) in (int, str) or part.key is None
         return f"{holder}[{repr(part.key) if plain else self.bind('key', part.key)}]"
@@ -341,6 +342,7 @@ class ReadsWriter:
                 self._look_into(base)
                 continue
             for key, each in [*vars(base).items()]:
+                unnamed = key.startswith("__") and key not in self._words
                 if id(each) in self._roots:
                     continue
                 if isinstance(each, FunctionType) or (type(each) in HELD and type(each) not in DESCRIPTORS):
@@ -351,7 +353,7 @@ class ReadsWriter:
                         self.lines.append(f"if {key!r} in {name}.__dict__: raise Stale")
                 elif hasattr(each, "__get__"):
                     self._look_at_descriptor(kind, base, key, each)
-                elif key not in own and not key.startswith("__") and self._may_read(kind, OutsidePart(base, False, key, each)):
+                elif key not in own and not unnamed and self._may_read(kind, OutsidePart(base, False, key, each)):
                     # the program sees the class itself
                     if kind is value and id(value) not in self._copied and isinstance(each, np.ndarray):
                         self._look_at_memory(attribute(name, key), each)
@@ -429,8 +431,6 @@ class ReadsWriter:
             size = f" or len({name}) != {len(value)}" if isinstance(value, CONTAINERS) else ""
             if isinstance(value, dict):
                 size = f" or [*{name}] != {self.bind('keys', [*value])}"
-            elif not size and is_users(type(value)) and ASKING & self._words:
-                size = f" or len(attributes({name})) != {len(attributes(value))}"
             self.lines += [f"{name} = {read}", f"if {name}.__class__ is not {kind}{size}: raise Stale"]
             if isinstance(value, SCALARS):
                 self.lines.append(f"same({name}, {self.bind('c', value)})")
