@@ -266,3 +266,25 @@ def test_what_stands_in_library_code_may_not_write_either():
     with pytest.raises(ms.TraceError, match=rf"{HERE}: the program writes to an array from outside"):
         ms.jit(lambda x: x * writer.store, target="reference")(X)
     assert W.tolist() == [0, 1, 2] and W.flags.writeable
+
+
+# ---------------------------------------------------------------- a view of x into x
+@pytest.mark.parametrize(("to", "by"), [("::2", ":5"), ("1:6", "::2"), ("::-2", "4::-1"), ("::2", "None, :5")])
+def test_what_numpy_overwrites_while_it_reads_is_refused(to, by):
+    """Along a single axis NumPy copies without a buffer. With other steps it reads what it has already overwritten."""
+    x = np.arange(9.0)
+    space = {"np": np}
+    exec(compile(f"def program(x):\n    x[{to}] = x[{by}]\n    return x\ndef safe(x):\n    x[{to}] = x[{by}].copy()\n    return x", "program.py", "exec"), space)
+    assert not np.array_equal(space["program"](x.copy()), space["safe"](x.copy()))  # if NumPy mends it, this refusal goes
+    with pytest.raises(ms.TraceError, match=r"program.py:2: x\[\.\.\.\] = a view of x .*already overwritten.*y.copy\(\)"):
+        ms.jit(space["program"], target="reference")(x.copy())
+    assert np.array_equal(ms.jit(space["safe"], target="python")(x.copy()), space["safe"](x.copy()))
+
+
+@pytest.mark.parametrize("line", ["x[:5] = x[::2]", "x[1:] = x[:-1]", "x[:-1] = x[1:]", "x[::-1] = x", "x[::2] = x[1::2][0]", "x[4::2] = x[:3]",
+                                  "x.reshape(3, 3)[0] = x[::4][:3]", "x.reshape(3, 3)[:, 1] = x[3:6]", "x[None, ::2] = x[:5]", "x[::2] += x[:5]"])
+def test_other_views_of_x_go_into_x(line):
+    space = {"np": np}
+    exec(f"def program(x):\n    {line}\n    return x", space)
+    x = np.arange(9.0)
+    assert np.array_equal(ms.jit(space["program"], target="python")(x.copy()), space["program"](x.copy()))

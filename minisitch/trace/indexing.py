@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from ..ops import SCATTERS
+from ..ops import OPS, SCATTERS
 from .array import (
     TracedArray,
     answers,
@@ -52,6 +52,7 @@ from .recorder import Recorder, refuse
 from .shapes import ones_view, seen, shape_of, slice_view, transpose_view
 from .ufuncs import METHODS, resolve
 
+OVERWRITTEN = "NumPy reads elements that it has already overwritten"
 KEPT = ("slice", "new", "mask")  # items that leave an axis in the result
 
 
@@ -230,6 +231,8 @@ def _advanced(x: TracedArray, items: Sequence[Item], mode: str) -> TracedArray:
 
 def _fitted(value: Any, target: TracedArray, checked: bool = True) -> TracedArray:
     """A value to be assigned, in the target's dtype and shape. Leading ones may be dropped."""
+    if isinstance(value, TracedArray) and value._storage is target._storage and _runs_over(target, value):
+        raise refuse("x[...] = a view of x that takes other steps", OVERWRITTEN, "Write x[...] = y.copy()")
     value = assignable(value, target.dtype, checked)
     extra = np.ndim(value) - target.ndim
     if extra > 0:
@@ -237,6 +240,24 @@ def _fitted(value: Any, target: TracedArray, checked: bool = True) -> TracedArra
             raise ValueError(f"could not broadcast input array from shape {value.shape} into shape {target.shape}")
         value = reshaped(value, value.shape[extra:])
     return settle(value, target.dtype, target.shape)
+
+
+def _runs_over(target: TracedArray, value: TracedArray) -> bool:
+    """Whether NumPy, which copies along a single axis without a buffer, reads what it has already overwritten: it is asked."""
+    root, to, by = target, target.strides_in_elements, value.strides_in_elements
+    if target.ndim != 1 or not to or not by or to[0] * by[-1] <= 0 or to[0] == by[-1]:
+        return False
+    while root._parent is not None:
+        root = root._parent
+    views = [np.arange(root.size).reshape(root.shape)] * 2
+    for i, each in enumerate((target, value)):
+        for move in reversed(each.path()):
+            if move.op == "gather":
+                return False
+            views[i] = OPS[move.op].numpy(views[i], **{name: value for name, value in move.attrs if name != "mode"})
+    wanted = views[1].copy()
+    views[0][...] = views[1]
+    return bool((views[0] != wanted).any())
 
 
 # ---------------------------------------------------------------- x[...] and x[...] = value
