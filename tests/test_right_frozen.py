@@ -317,6 +317,8 @@ SEEN |= {  # what a function tells without a call of it, and what an object of a
     "a name between underscores of a slot": (lambda x: x * OUT.under.__scale__, lambda i: setattr(OUT.under, "__scale__", i)),
     "the name of a module": (lambda x: x * len(OUT.module.__name__), lambda i: setattr(OUT.module, "__name__", "n" * i)),
     "a note on an error": (lambda x: x * len(getattr(OUT.fault, "__notes__", ())), lambda i: OUT.fault.add_note("heard")),
+    "a jitted static method": (lambda x: Hiding.fixed(x), lambda i: setattr(Hiding, "rate", i)),
+    "a jitted class method": (lambda x: Lower.of_class(x) + Hiding.of_class(x), lambda i: setattr([Hiding, Lower][i % 2], "rate", i)),
     "a jitted method of an object": (lambda x: OUT.hiding.jitted(x), lambda i: OUT.hiding.__dict__.update(k=i)),
 }
 SCALED, PLUS = Base.scaled, lambda self, x: x + 5
@@ -367,9 +369,25 @@ class Lowest(Middle):
 class Hiding:
     k = property(lambda self: vars(self)["k"] * 2)
 
+    rate = 1.0
+
     @ms.jit
     def jitted(self, x):
         return x * self.k
+
+    @staticmethod
+    @ms.jit
+    def fixed(x):
+        return x * Hiding.rate
+
+    @classmethod
+    @ms.jit
+    def of_class(cls, x):
+        return x * cls.rate
+
+
+class Lower(Hiding):
+    pass
 
 
 def by_math(x):

@@ -171,7 +171,8 @@ class Outside:
                 raise refuse(f"more than {MOST_MET:,} objects outside of the program, such as {name}",
                              "each call would look at all of them", INSTEAD, current().begins)
             self.met[id(value)] = value, name
-            depth = 0 if is_users_own(value) else depth + (not isinstance(value, OWNED))
+            if not isinstance(value, OWNED):
+                depth = 0 if is_users_own(value) else depth + 1
             for part in parts(value) if depth <= DEEP else ():
                 if is_plain(part.value):
                     continue

@@ -371,6 +371,9 @@ class ReadsWriter:
                 self.lines.append(f"if {read} is not {self.bind(key, found)}: raise Stale")
                 if id(fn) not in self._seen:
                     self.visit(self.bind(key, fn), fn)
+            elif key in self._words and hasattr(fn, "__wrapped__"):  # a jitted function
+                base = next(each for each in kind.__mro__ if vars(each).get(key) is member)
+                self._look(f"{self.bind(base.__name__, base)}.__dict__[{key!r}]", member)
 
     def _look_at_descriptor(self, kind: type, base: type, key: str, member: Any) -> None:
         """Visit an object of the user's that answers for an attribute, and check that no class hides it."""
