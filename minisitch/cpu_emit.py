@@ -21,7 +21,9 @@ from .kernel.text import KernelSource, Launch, Printer, Writer, header, numpy_na
 from .ops import compute_dtype
 from .stitch.index import variable
 
-LITTLE = 20_000  # scalar operations; a segment of fewer joins its neighbour's call, even if their loops differ in length
+# Scalar operations. A segment of fewer joins its neighbour's call, even if their loops differ in
+# length.
+LITTLE = 20_000
 SHORT_LOOP = 64  # turns; LLVM should vectorise a loop this short before it unrolls it (measured)
 
 
@@ -143,7 +145,7 @@ class _CpuSegment(Printer):
     def _open_task(self) -> None:
         """The row, the columns and the reduced rows of a task."""
         w, s = self.w, self.segment
-        if any("row" in index.variables for stmt, _ in ir.walk(s.nest) for index in ir.indices(stmt)):
+        if any("row" in i.variables for stmt, _ in ir.walk(s.nest) for i in ir.indices(stmt)):
             w.line(f"row = task // {s.chunks * s.slices}")
         for line in task_parts(s):
             w.line(line)
@@ -198,7 +200,7 @@ class _CpuSegment(Printer):
         return f"half_to_float({text})"
 
     def cast(self, name: str, to: str, of: str) -> str:
-        """float64 becomes float16 by way of a float32 that is rounded to odd. Else it would be rounded twice."""
+        """float64 becomes float16 by way of a float32 rounded to odd: else it rounds twice."""
         if (to, of) == ("float16", "float64"):
             return self.rounded_half(f"float_to_odd({name})")
         # measured: a mask made in a softmax's loops, 7.4 ms converted and 1.7 chosen
@@ -207,6 +209,6 @@ class _CpuSegment(Printer):
         return super().cast(name, to, of)
 
     def fitting(self, name: str, of: str, width: int) -> str:
-        """LLVM makes anything of what does not fit: of an integer in a float, its low bits. x86 makes this of it."""
+        """LLVM makes anything of a float that does not fit an integer. x86 makes this of it."""
         end = f"{of}({1 << (width - 1)})"
         return self.chosen(f"abs({name}) < {end}", name, f"-{end}")

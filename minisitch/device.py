@@ -102,9 +102,9 @@ _L2 = "; L2 bandwidth three times HBM's, as Kitsune has it"
 _ASSUMED = "datasheet; launch and barrier costs assumed below the V100's, not measured" + _L2
 _MEASURED = "datasheet; launch and barrier costs as AStitch measured them (table in section 4.4)" + _L2
 _V100 = Device("v100", "gpu", sms=80, threads_per_sm=2048, blocks_per_sm=32, registers_per_sm=65536,
-               shared_per_sm=98304, shared_per_block=49152, bandwidth=900e9, flops=15.7e12, launch_us=10.0,
-               grid_barrier_us=2.7, block_barrier_us=0.02, source=_MEASURED, l2_size=6 << 20,
-               l2_bandwidth=L2_OVER_HBM * 900e9, tensor_flops=125e12)
+               shared_per_sm=98304, shared_per_block=49152, bandwidth=900e9, flops=15.7e12,
+               launch_us=10.0, grid_barrier_us=2.7, block_barrier_us=0.02, source=_MEASURED,
+               l2_size=6 << 20, l2_bandwidth=L2_OVER_HBM * 900e9, tensor_flops=125e12)
 _A100 = replace(_V100, name="a100", sms=108, shared_per_sm=167936, bandwidth=1555e9, flops=19.5e12,
                 launch_us=6.0, grid_barrier_us=2.5, source=_ASSUMED, l2_size=40 << 20,
                 l2_bandwidth=L2_OVER_HBM * 1555e9, tensor_flops=312e12)

@@ -260,7 +260,7 @@ def make_plan(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]],
     asked += [Pattern((call,), (call,), "library") for call in calls] + flows
     patterns = [_with_views(graph, p) for p in asked]
     own = composition if isinstance(composition, Stitching) else ALL_INGREDIENTS
-    # What no list has gets a kernel of its own: an operation, a returned constant, a view of an input.
+    # What no list has gets a kernel of its own: an operation, a returned constant, an input's view.
     while missing := _needed_outside(graph, patterns).difference(*(p.members for p in asked)):
         alone = [Pattern((v,), (), "kernel", own) for v in sorted(missing)]
         asked += alone
@@ -279,8 +279,8 @@ def _checked(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]]) -> l
         raise PlanError(f"{where} {flat[0]} is not a kernel; a kernel is a list of ids, as in [[1, 2], [3]]")
     for value in chain.from_iterable(listed):
         if not isinstance(value, int) or not 0 <= value < len(graph) or not is_fusible(graph[value]):
-            raise PlanError(f"{where} a kernel holds {value!r}; it may hold ids of maps, reduces and moves, "
-                            f"and the graph has %0 to %{len(graph) - 1}")
+            raise PlanError(f"{where} a kernel holds {value!r}; it may hold ids of maps, reduces "
+                            f"and moves, and the graph has %0 to %{len(graph) - 1}")
     return listed
 
 

@@ -7,8 +7,8 @@ Who is called for each stage, in this order:
     simplify   simplify.simplify
     fuse       strategies.regions.planned, which asks the strategy: which operations share a kernel
     stitch     stitch.compose.compose, for each kernel of the plan: which operations have loops
-    schedule   strategies.prices.scheduled, which calls compose and passes.registry.kernel_of: passes
-               rewrite the plan, then schedule.schedule makes the plain kernel and lets passes
+    schedule   strategies.prices.scheduled, which calls compose and passes.registry.kernel_of:
+               passes rewrite the plan, then schedule.schedule makes the plain kernel, lets passes
                rewrite it. At the stop ``schedule`` no pass runs
     emit       cuda_emit.emit or cpu_emit.emit
 
@@ -133,7 +133,8 @@ def lower_program(program: Program, strategy: str, target: str, device: Device, 
     with shared_kernels(device):  # what a strategy has built to know its price is not built again
         now(f"planning {count(len(graph), 'operation')}")
         plan = verify_plan(decide(graph, strategy, device))
-        stages = Stages(program, plan.graph, device, plan)  # a strategy may have taken a small product apart
+        # A strategy may have taken a small product apart.
+        stages = Stages(program, plan.graph, device, plan)
         if stage == "fuse":
             return stages
         now(f"writing {count(len(plan.kernels), 'kernel')}")

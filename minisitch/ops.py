@@ -131,8 +131,8 @@ _map("add", 2, np.add, "{0} + {1}", domain=NUMBER)
 _map("sub", 2, np.subtract, "{0} - {1}", domain=NUMBER)
 _map("mul", 2, np.multiply, "{0} * {1}", domain=NUMBER)
 _map("div", 2, np.true_divide, "{0} / {1}", domain=FLOAT, cost="heavy")
-_map("floor_divide", 2, np.floor_divide, {"int": "floor_divide_int({0}, {1})", "float": "floor_divide({0}, {1})"},
-     domain=NUMBER, cost="heavy")
+_map("floor_divide", 2, np.floor_divide, domain=NUMBER, cost="heavy",
+     cuda={"int": "floor_divide_int({0}, {1})", "float": "floor_divide({0}, {1})"})
 _map("mod", 2, np.remainder, {"int": "mod_int({0}, {1})", "float": "mod({0}, {1})"}, domain=NUMBER, cost="heavy")
 _map("fmod", 2, np.fmod, {"int": "fmod_int({0}, {1})", "float": "math.fmod({0}, {1})"},
      {"int": "fmod_int({0}, {1})", "float": "fmod({0}, {1})"}, domain=NUMBER, cost="heavy")
@@ -154,7 +154,8 @@ _map("rint", 1, np.rint, "rint({0})", domain=FLOAT)
 # ---------------------------------------------------------------- transcendentals (heavy, float)
 _map("sqrt", 1, np.sqrt, "math.sqrt({0})", domain=FLOAT, cost="heavy")
 _map("erf", 1, erf, "math.erf({0})", "erf_{t}({0})", domain=FLOAT, cost="heavy")
-for _name in "exp expm1 log log1p log2 log10 tanh sin cos".split():  # a CPU has our own (``runtime.cpu.math``)
+# A CPU has our own (``runtime.cpu.math``).
+for _name in "exp expm1 log log1p log2 log10 tanh sin cos".split():
     _map(_name, 1, getattr(np, _name), f"math.{_name}({{0}})", _name + "_{t}({0})", domain=FLOAT, cost="heavy")
 for _name in "tan sinh cosh".split():
     _map(_name, 1, getattr(np, _name), f"math.{_name}({{0}})", domain=FLOAT, cost="heavy")

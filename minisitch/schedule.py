@@ -113,8 +113,8 @@ def _build(layout: Layout) -> ir.Kernel:
     ranked = {"input": 0, "output": 1, "scratch": 2, "shared": 3}
     buffers = sorted(layout.buffers.values(), key=lambda b: (ranked[b.scope], b.role == "exchange"))
     return ir.Kernel(
-        _name(layout.plan, layout.block), layout.plan, layout.device, tuple(buffers), tuple(constants.values()),
-        tuple(segments), grid=1, block=layout.block, registers=REGISTERS,
+        _name(layout.plan, layout.block), layout.plan, layout.device, tuple(buffers),
+        tuple(constants.values()), tuple(segments), grid=1, block=layout.block, registers=REGISTERS,
         locations=tuple(map(layout.locations, layout.plan.sub_roots)),
         decisions=tuple(layout.decisions))
 

@@ -75,15 +75,17 @@ def seconds() -> float:
     try:
         return 0.0 if setting == "off" else max(0.0, float(setting))  # nan is 0, too
     except ValueError:
-        raise MinisitchError(f"MINISITCH_PROGRESS={setting!r} is not a number; set it to the seconds after which a first call "
-                             "shows its progress on stderr, or to 0 or off for never") from None
+        raise MinisitchError(f"MINISITCH_PROGRESS={setting!r} is not a number; set it to the "
+                             "seconds after which a first call shows its progress on stderr, or to "
+                             "0 or off for never") from None
 
 
 class Line:
     """The line of one call."""
 
     def __init__(self, name: str, after: float) -> None:
-        self.name, self.after, self.doing = name, after, "starting"  # type: str, float, str | Callable[[], str]
+        self.name, self.after = name, after
+        self.doing: str | Callable[[], str] = "starting"
         self.began = time.perf_counter()
         self.finished = threading.Event()
         self.writing = threading.Lock()  # erasing comes after the last write

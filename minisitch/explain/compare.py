@@ -69,8 +69,9 @@ class Row:
 class Comparison:
     """The strategies side by side. Prints as a table.
 
-    ``numpy_us`` is the time of the program as NumPy runs it. ``kernel_us`` holds the measured time in
-    kernels for each strategy, without library calls and pipelines, and ``graphs`` the graph that it
+    ``numpy_us`` is the time of the program as NumPy runs it. ``kernel_us`` holds the measured time
+    in kernels for each strategy, without library calls and pipelines, and ``graphs`` the graph that
+    it
     planned, since a strategy may rewrite it. ``remark`` says which rows are missing and why.
     """
 
@@ -106,17 +107,22 @@ class Comparison:
         ran = "No kernel was run: NumPy made the results. " if self.target == "reference" else ""
         return (f"{measured}{ran}Target {self.target}, modelled for {self.device.name}. "
                 "A kernel is counted at each of its launches. "
-                f"Error: largest distance from float64, relative to the largest magnitude.{self.remark}{self.unrest}")
+                "Error: largest distance from float64, relative to the largest magnitude."
+                f"{self.remark}{self.unrest}")
 
     @property
     def unrest(self) -> str:
-        """A warning if equal library calls took twice as long, and a millisecond longer, under one strategy as another."""
+        """A warning if equal library calls took twice as long under one strategy as another.
+
+        They also took a millisecond longer.
+        """
         usual = statistics.mode(r.library_calls for r in self.rows)
         taken = [r.measured_us - self.kernel_us[r.strategy] for r in self.rows if r.library_calls == usual > 0 < r.measured_us]
         if not taken or max(taken) <= max(2 * min(taken), 1000):
             return ""
-        return (f" The same library calls took {duration(max(0.0, min(taken)))} to {duration(max(taken))}: "
-                "something else keeps this machine busy. Compare times in kernels, or measure again.")
+        return (f" The same library calls took {duration(max(0.0, min(taken)))} to "
+                f"{duration(max(taken))}: something else keeps this machine busy. "
+                "Compare times in kernels, or measure again.")
 
     @property
     def markdown(self) -> str:
@@ -140,8 +146,9 @@ def widened(graph: Graph) -> str:
     first = next((n for n in graph.nodes if n.type.dtype == "float64" and narrow & {*n.args}), None)
     if first is None:
         return ""
-    return (f"float64 from {first.where or f'%{first.id}'} on: a narrower float meets a float64 value there. np.zeros, np.linspace "
-            "and np.float64(2) make one: write dtype=np.float32, or a Python number.")
+    return (f"float64 from {first.where or f'%{first.id}'} on: a narrower float meets a float64 "
+            "value there. np.zeros, np.linspace and np.float64(2) make one: write "
+            "dtype=np.float32, or a Python number.")
 
 
 # ---------------------------------------------------------------- how numbers print
@@ -160,22 +167,23 @@ def duration(us: float) -> str:
     return f"{us / 1e6:.2f} s" if us >= 1e6 else f"{us / 1e3:.2f} ms" if us >= 1e3 else f"{us:.1f} us"
 
 
-HEADINGS = ("strategy", "kernels", "library calls", "read", "written", "block barriers", "grid barriers", "modelled",
-            "measured", "max error")
+HEADINGS = ("strategy", "kernels", "library calls", "read", "written", "block barriers",
+            "grid barriers", "modelled", "measured", "max error")
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    return (row.strategy, str(row.kernels), str(row.library_calls), size(row.bytes_read), size(row.bytes_written),
-            str(row.block_barriers), str(row.grid_barriers), duration(row.modelled_us), duration(row.measured_us),
-            f"{row.max_error:.1e}")
+    return (row.strategy, str(row.kernels), str(row.library_calls), size(row.bytes_read),
+            size(row.bytes_written), str(row.block_barriers), str(row.grid_barriers),
+            duration(row.modelled_us), duration(row.measured_us), f"{row.max_error:.1e}")
 
 
 # ---------------------------------------------------------------- comparing
 @door
 @shown
-def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | None = None, target: str | None = None,
-            device: str | Device | None = None, exact: bool | None = None, passes: Passes = None, seconds: float = 2.0,
-            seed: int = 0, optimum: bool = False, **kwargs: Any) -> Comparison:
+def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | None = None,
+            target: str | None = None, device: str | Device | None = None,
+            exact: bool | None = None, passes: Passes = None, seconds: float = 2.0, seed: int = 0,
+            optimum: bool = False, **kwargs: Any) -> Comparison:
     """Run ``fn`` under every strategy.
 
     Arrays may be given as types, ``"f32[128,768]"``, and are then drawn at random. ``seconds`` is
@@ -184,8 +192,8 @@ def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | N
     to it, if the program is small enough.
 
     With the target ``step`` every thread runs in Python: use small shapes.
-    With the target ``reference`` no kernel is compiled or run, so ``device`` may be any: times are the
-    model's, and errors are NumPy's on the graph that the strategy planned.
+    With the target ``reference`` no kernel is compiled or run, so ``device`` may be any: times are
+    the model's, and errors are NumPy's on the graph that the strategy planned.
 
     A strategy that raises a MinisitchError, or returns a wrong shape, gets a remark instead of a
     row. If all do, the first error is raised. Raises DeviceError if the target cannot run kernels

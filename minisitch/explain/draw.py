@@ -276,7 +276,8 @@ def roofline(found: Comparison) -> Picture:
     taken = 0.0  # names that would lie on each other move down
     for name, intensity, speed in sorted(dots, key=lambda d: -d[2]):
         at = taken = max(y(speed) + 4, taken + 15)
-        body += [dot(x(intensity), y(speed), READ, f"{name}: {speed:.2g} a second, {intensity:.2g} a byte"),
+        said = f"{name}: {speed:.2g} a second, {intensity:.2g} a byte"
+        body += [dot(x(intensity), y(speed), READ, said),
                  text(x(intensity) + 9, at, name) if x(intensity) + 9 + wide(name) < right else
                  text(x(intensity) - 9, at, name, "end")]
     return svg(WIDTH, bottom + 44, body, f"roofline of {found.name} on {device.name}")

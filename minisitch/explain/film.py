@@ -117,8 +117,9 @@ def _strip(name: str, cells: int, colours: Mapping[int, str], y: float) -> list[
         colour = here.pop() if len(here) == 1 else BOTH if here else ""
         fill = f'fill="{colour}"' if colour else 'fill-opacity="0.12"'
         which = f"{name} {first}" if each == 1 else f"{name} {first} to {min(cells, first + each) - 1}"
-        drawn.append(tipped(f'<rect x="{MARGIN + NAMES + n * across:.1f}" y="{y:.1f}" width="{across - 1:.1f}" '
-                            f'height="{STRIP - 3}" {fill}>', which, "rect"))
+        drawn.append(tipped(f'<rect x="{MARGIN + NAMES + n * across:.1f}" y="{y:.1f}" '
+                            f'width="{across - 1:.1f}" height="{STRIP - 3}" {fill}>',
+                            which, "rect"))
     return drawn
 
 

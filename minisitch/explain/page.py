@@ -28,7 +28,8 @@ from .svg import PALETTE, Picture
 from .timeline import timeline
 
 SCHEMES = {"local": PALETTE[0], "regional": PALETTE[2], "global": PALETTE[4], "independent": PALETTE[6]}
-MEANING = {"local": "in a register of the thread that reads it", "regional": "made and read by the same block",
+MEANING = {"local": "in a register of the thread that reads it",
+           "regional": "made and read by the same block",
            "global": "through memory, behind a grid barrier"}
 
 MOST_FILMED = 2_000  # elements of a kernel's arrays: to step it takes a third of a second
@@ -67,9 +68,10 @@ def content(name: str, stages: Stages, pictures: str, text: str) -> str:
                   "bottom; boxes of one colour are the same kernel. Point at a box or an arrow for "
                   "details.", overview(name, stages)),
         pictures, *(_kernel(trial, s, colours[k]) for k, (s, trial) in kernels.items()),
-        *(captioned(f"Pipeline {flow.source.name}", "Which tile each stage has when. Simulated, not measured: full rates, and "
-                    "a tile here is as many of the kernel's as a stage has blocks.",
-                    timeline(dataflow(*workload(flow.body.graph, flow.source.pipeline, stages.device), stages.device)))
+        *(captioned(f"Pipeline {flow.source.name}", "Which tile each stage has when. Simulated, "
+                    "not measured: full rates, and a tile here is as many of the kernel's as a "
+                    "stage has blocks.", timeline(dataflow(*workload(
+                        flow.body.graph, flow.source.pipeline, stages.device), stages.device)))
           for flow in stages.flows),
         f"<h2>Every stage as text</h2><pre>{escape(text)}</pre>"])
 

@@ -368,7 +368,7 @@ class Phase:
     @cached_property
     def width(self) -> int:
         """Neighbouring columns that a thread takes at once."""
-        return max((loop.last for loop in each(self.nest, Loop) if loop.kind == "vector"), default=1)
+        return max((l.last for l in each(self.nest, Loop) if l.kind == "vector"), default=1)
 
 
 @dataclass(frozen=True)
@@ -392,7 +392,7 @@ class Segment:
     @cached_property
     def nest(self) -> Nest:
         """All its statements."""
-        return (*self.opening, *(stmt for phase in self.phases for stmt in phase.nest), *self.closing)
+        return (*self.opening, *(stmt for p in self.phases for stmt in p.nest), *self.closing)
 
     @cached_property
     def carries(self) -> tuple[Fold, ...]:
@@ -551,7 +551,8 @@ def operands(stmt: Scalar) -> tuple[str, ...]:
 
 
 # ---------------------------------------------------------------- the printed form
-PARTS = {"chunk": "this chunk's", "chunk_turns": "this chunk's", "slice": "this slice's"}  # in words
+# In words.
+PARTS = {"chunk": "this chunk's", "chunk_turns": "this chunk's", "slice": "this slice's"}
 
 
 def _print_kernel(kernel: Kernel) -> Iterator[str]:

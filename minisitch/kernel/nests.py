@@ -1,4 +1,4 @@
-"""What passes and models ask of a nest: its statements rewritten, or sorted, its accesses and counts.
+"""What passes and models ask of a nest: its statements rewritten or sorted, accesses, counts.
 
 In:  a nest of ``kernel.ir``. Out: another nest, its statements, or its accesses.
 """

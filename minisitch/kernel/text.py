@@ -338,7 +338,7 @@ class Printer:
         return self.chosen(f"{name} >= {of}({half})", upper, lower)
 
     def fitting(self, name: str, of: str, width: int) -> str:
-        """A float, or what the target must make of it before it becomes a signed integer of ``width`` bits."""
+        """A float, or what it must become before it is a signed integer of ``width`` bits."""
         return name
 
     # ------------------------------------------------------------ reductions

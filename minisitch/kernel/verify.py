@@ -90,7 +90,7 @@ def _stored(segment: ir.Segment, buffer: str) -> list[Index]:
         for loop in loops:
             var = "col" if loop.var == ir.FIRST else loop.var
             ranges.setdefault(var, set()).add((loop.first, loop.last))
-    taken = ((index, {var: _turns(each) for var, each in ranges.items()}) for index, ranges in pieces.items())
+    taken = ((index, {var: _turns(each) for var, each in r.items()}) for index, r in pieces.items())
     return [_within_turns(index, turns) for index, turns in taken if all(turns.values())]
 
 
@@ -130,7 +130,8 @@ def _verify_task(kernel: ir.Kernel, segment: ir.Segment, written: _Written, plac
 # An element that only one thread has: the columns that a thread takes at once, and the index.
 # Accesses that are equal in both are the same thread's. None: the element may be any thread's.
 Where = tuple[int, Index] | None
-BufferAccess = tuple[str, Where, bool, int]  # the buffer, the element, whether it is a store, the segment
+# The buffer, the element, whether it is a store, the segment.
+BufferAccess = tuple[str, Where, bool, int]
 
 
 @dataclass
@@ -142,7 +143,7 @@ class _Since:
 
     first: int
     last: int
-    # Whether the threads of each row have waited for each other. Each row accesses elements of its own.
+    # Whether the threads of each row have waited for each other. Rows access elements of their own.
     met: bool = False
 
 
@@ -182,7 +183,7 @@ class _Written:
 
     def write(self, name: str, where: Where) -> None:
         self._access(name, where, True)
-        self.holding = {held for held in self.holding if self.owners[held] != self.owners[name]} | {name}
+        self.holding = {h for h in self.holding if self.owners[h] != self.owners[name]} | {name}
 
     def _access(self, name: str, where: Where, stores: bool) -> None:
         """Note an access. Raises KernelError if a barrier is missing between it and an earlier one.
@@ -238,7 +239,8 @@ class _Written:
                 if barrier == "block" and shared:
                     since.first = max(since.first, self.reach)
                 since.met |= segment == self.segment and (barrier != "none" or not shared)
-                if since.first >= since.last:  # all blocks have waited: nothing later conflicts with it
+                # All blocks have waited: nothing later conflicts with it.
+                if since.first >= since.last:
                     del found[name, where, stores, segment]
 
 
@@ -310,7 +312,8 @@ class _Nest:
             self.written.fill(buffer, index)
             return
         self.written.read(buffer, where)
-        if self.segment.rows * self.phase.cols * self.phase.serial:  # a loop over nothing reads nothing
+        # A loop over nothing reads nothing.
+        if self.segment.rows * self.phase.cols * self.phase.serial:
             self.written.require(buffer, index, (*stmt.guard, *self.part))
 
     def _move(self, stmt: ir.VectorMove) -> None:

@@ -187,8 +187,9 @@ class Sources(Printed):
         return "\n".join(f"# {m.name}, {m}\n{m.sass}" for m in self.assembled(architecture))
 
 
-def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu", device: str | Device | None = None,
-                  exact: bool = True, passes: Passes = None) -> Executable:
+def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu",
+                  device: str | Device | None = None, exact: bool = True,
+                  passes: Passes = None) -> Executable:
     """Compile a graph that was built or parsed. ``.outputs(arrays)`` then gives a list of arrays.
 
     Raises as ``jit`` does for wrong settings.

@@ -301,8 +301,9 @@ def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], ch
     if w.kept:
         names = _tuple(w.kept)
         w.names |= {"idle": idle, "Workspace": Workspace, "me": object()}
-        w.lines[w.begun:w.begun] = ["free = idle.free", "held = free.pop() if free else Workspace()",
-                                f"{names} = held.made.get(me) or workspace(held)"]
+        w.lines[w.begun:w.begun] = [
+            "free = idle.free", "held = free.pop() if free else Workspace()",
+            f"{names} = held.made.get(me) or workspace(held)"]
         text = "\n    ".join(["def workspace(held):", f"memory = held.of({workspace})", *w.once,
                               f"held.made[me] = {names}", f"return {names}"]) + "\n\n\n"
     text += "\n    ".join(["def call(leaves, nested=True):", *w.lines]) + "\n"

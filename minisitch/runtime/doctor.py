@@ -54,7 +54,8 @@ def report(findings: Sequence[Finding]) -> str:
     lines.append(f"  cpu        {'not here: ' + lacking['numba'] if 'numba' in lacking else 'here'}")
     lines.append(f"  cuda       {'not here: ' + '; '.join(lacking.values()) if lacking else 'here'}")
     return "\n".join([*lines, "  step       here: the CUDA text, thread by thread, in Python: to check it",
-                      "  python     here: the CPU text, uncompiled", "  reference  here: NumPy, node by node"])
+                      "  python     here: the CPU text, uncompiled",
+                      "  reference  here: NumPy, node by node"])
 
 
 def _numba() -> Finding:

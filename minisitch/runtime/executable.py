@@ -195,7 +195,8 @@ def refuse_overlap(program: Program, leaves: Sequence[Any]) -> None:
             name = program.graph[program.graph.inputs[source]].attributes.get("name")
             raise refuse(f"how the argument {name} lies in memory decides what NumPy does here",
                          "the program is compiled for arrays in C order, and this one is not",
-                         f"Pass np.ascontiguousarray({name}); or write .copy() behind a reshape", (where, ""))
+                         f"Pass np.ascontiguousarray({name}); or write .copy() behind a reshape",
+                         (where, ""))
     arrays = [np.asarray(x) for x in (*leaves, *program.outside(leaves))]
     for source, _ in program.mutated:
         for other, array in enumerate(arrays):
@@ -203,7 +204,8 @@ def refuse_overlap(program: Program, leaves: Sequence[Any]) -> None:
                 names = [dict(program.graph[i].attrs).get("name", f"%{i}") for i in program.graph.inputs]
                 with_what = names[other] if other < len(leaves) else "an array that the function reads from outside"
                 raise refuse(f"{names[source]} is written to and shares memory with {with_what}",
-                             "a compiled program cannot follow that", "Write f(x, x.copy()): pass a copy of one of them")
+                             "a compiled program cannot follow that",
+                             "Write f(x, x.copy()): pass a copy of one of them")
 
 
 def view_chain(graph: Graph, value: int) -> tuple[Node, ...]:

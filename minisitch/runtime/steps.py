@@ -123,8 +123,9 @@ def pipeline_step(source: PipelineSource, slots: tuple[int, ...], target: str) -
 def _step_pipeline(source: PipelineSource, *buffers: Array) -> None:
     given = iter(buffers)
     arrays = {a.name: next(given) if a.kind in ("input", "output") else np.zeros(a.size, a.dtype) for a in source.arrays}
-    simt.step(source.text, arrays, source.grid, source.block, wave=source.grid, queues=source.resident,
-              rounds=sys.maxsize, inputs=[a.name for a in source.arrays if a.kind == "input"])
+    simt.step(source.text, arrays, source.grid, source.block, wave=source.grid,
+              queues=source.resident, rounds=sys.maxsize,
+              inputs=[a.name for a in source.arrays if a.kind == "input"])
 
 
 def library_step(node: Node, chains: Sequence[Sequence[Node]], slots: tuple[int, ...]) -> LibraryStep:

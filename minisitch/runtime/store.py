@@ -60,8 +60,9 @@ def _checked_folder(setting: str | None) -> Path | None:
     except (OSError, RuntimeError):
         return None  # read-only or full disk, or no home: everything works, nothing is kept
     if refusal:
-        warnings.warn(f"minisitch keeps no compiled kernels or plans: {refusal}; delete it, set MINISITCH_CACHE to a folder of "
-                      "your own, or to 0 to silence this", stacklevel=2)
+        warnings.warn(f"minisitch keeps no compiled kernels or plans: {refusal}; delete it, set "
+                      "MINISITCH_CACHE to a folder of your own, or to 0 to silence this",
+                      stacklevel=2)
         return None
     return folder
 

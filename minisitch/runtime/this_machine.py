@@ -179,8 +179,9 @@ def _read(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError) as problem:
         wrong = f"cannot be read: {problem}"
     if wrong:
-        raise DeviceError(f"the device file {path} {wrong}; write it anew with `python -m minisitch calibrate`, delete it, "
-                          "or set MINISITCH_DEVICE=0 to use the built-in figures")
+        raise DeviceError(f"the device file {path} {wrong}; write it anew with `python -m "
+                          "minisitch calibrate`, delete it, or set MINISITCH_DEVICE=0 to use "
+                          "the built-in figures")
     return content["figures"]
 
 

@@ -179,11 +179,13 @@ def _require_all_written(program: KernelProgram, name: str, array: Memory) -> No
 def _refuse_other_kinds(kernel: Any, arrays: Any) -> None:
     """Refuse a kernel that is no text or function, and arguments that are no arrays and numbers."""
     if not isinstance(kernel, str) and not callable(kernel):
-        raise MinisitchError(f"step takes a kernel as text or as a function, and got {type(kernel).__name__}: {kernel!r:.60}; "
-                             "the text of a traced one is ms.lower(f, x, target='cuda')[0].text")
+        raise MinisitchError(f"step takes a kernel as text or as a function, and got "
+                             f"{type(kernel).__name__}: {kernel!r:.60}; the text of a traced one "
+                             "is ms.lower(f, x, target='cuda')[0].text")
     if not isinstance(arrays, Mapping | Sequence) or isinstance(arrays, str):
-        raise MinisitchError(f"step takes the arguments as a list, or a dict by parameter name, and got {type(arrays).__name__}; "
-                             "write step(text, [x, y], grid, block)")
+        raise MinisitchError(f"step takes the arguments as a list, or a dict by parameter name, "
+                             f"and got {type(arrays).__name__}; write step(text, [x, y], grid, "
+                             "block)")
     for place, each in arrays.items() if isinstance(arrays, Mapping) else enumerate(arrays):
         if not isinstance(each, np.ndarray | np.generic | int | float):
             raise MinisitchError(f"argument {place!r} is a {type(each).__name__}, no NumPy array or number: write np.asarray(x)")

@@ -292,8 +292,9 @@ class _Checker:
             if _literal(size) == 0:
                 refuse(node, "size 0 means dynamic shared memory: not in the dialect; write the size")
             if _literal(size) is None and dotted(size) not in self.constants.keys() - self.local:
-                refuse(node, f"{ast.unparse(size)} is not known before the launch: the size of an array "
-                             "is a number, or a constant at the top of the text such as SIZE = 64")
+                refuse(node, f"{ast.unparse(size)} is not known before the launch: the size of "
+                             "an array is a number, or a constant at the top of the text such as "
+                             "SIZE = 64")
         if dotted(given["dtype"]) not in DTYPES:
             refuse(node, f"{ast.unparse(given['dtype'])} is no dtype: write np.float32")
         if "alignment" in given and not _literal(given["alignment"]):

@@ -372,8 +372,9 @@ class Memory:
         self.cell(site, index + count - 1)
         size = min(WIDEST, count * self.data.itemsize)
         if first * self.data.itemsize % size:
-            raise self.bug("misaligned", f"{self.show(first)} and the {count - 1} behind it are one access of {size} bytes, which "
-                           f"does not begin at a multiple of {size}", site)
+            raise self.bug("misaligned", f"{self.show(first)} and the {count - 1} behind it are "
+                           f"one access of {size} bytes, which does not begin at a multiple of {size}",
+                           site)
         return first
 
     def cell(self, site: int, index: Any) -> int:
@@ -400,16 +401,18 @@ class Memory:
             return
         sites = self.program.sites
         here, names = sites[site].line, {self.name, sites[site].array}
-        stores = sorted((k for k, s in enumerate(sites) if s.verb in WRITING and s.array in names and s.line != here),
-                        key=lambda k: (sites[k].line > here, abs(sites[k].line - here)))
+        stores = [k for k, s in enumerate(sites)
+                  if s.verb in WRITING and s.array in names and s.line != here]
+        stores.sort(key=lambda k: (sites[k].line > here, abs(sites[k].line - here)))
         places = [(stores[0], f"writes to {sites[stores[0]].array}")] if stores else []
         advice = f"Is {self.name} an input? Name it in inputs=" if self.space == "global" else "It is empty at first"
         if places and self.space != "local":
             advice = f"Line {sites[stores[0]].line} writes to it: " + (
                 "one thread writes and another reads, so put cuda.syncthreads() between the two" if self.space == "shared"
                 else "put cuda.syncthreads() between the two, or cuda.cg.this_grid().sync() if another block writes it")
-        raise self.program.bug("unwritten-read", f"{self.show(cell)} of {self.space} memory is read before any write. {advice}",
-                               *places, (site, self.now.who(self.now.trace.stamp)))
+        raise self.program.bug("unwritten-read", f"{self.show(cell)} of {self.space} memory is "
+                               f"read before any write. {advice}", *places,
+                               (site, self.now.who(self.now.trace.stamp)))
 
     def require_owner(self, site: int, cell: int, write: LastAccess) -> None:
         reader, writer = self.program.sites[site].array, self.program.sites[write[1]].array

@@ -49,8 +49,9 @@ def text_of(kernel: Callable[..., Any]) -> tuple[str, str]:
                 below.append(f"{name} = {shown}\n")
             elif not isinstance(value, FunctionType) and not advice(name):
                 raise kernel_bug(
-                    "outside-dialect", f"{name} comes from outside the kernel and is a {type(value).__name__}: "
-                    "a kernel may take numbers, tuples of numbers and functions", lines_of(source),
+                    "outside-dialect", f"{name} comes from outside the kernel and is a "
+                    f"{type(value).__name__}: a kernel may take numbers, tuples of numbers and "
+                    "functions", lines_of(source),
                     (node.lineno, "here"), kernel=kernel_name)  # type: ignore[attr-defined]
     return text + "\n" + "".join(below), kernel_name
 

@@ -67,7 +67,7 @@ class BlockComposition(Composition):
         return node in self.shared
 
     def renumber(self, number: Callable[[int], int]) -> BlockComposition:
-        return replace(self, schedules=tuple((number(node), block_cut) for node, block_cut in self.schedules),
+        return replace(self, schedules=tuple((number(node), cut) for node, cut in self.schedules),
                        shared=tuple(map(number, self.shared)))
 
 
@@ -137,7 +137,7 @@ def _same_blocks(graph: Graph, schedules: Mapping[int, BlockCut]) -> int:
                             "sword must divide it, kind is row or column, and no axis may be empty")
         counts[block_cut.blocks(shape)] = value
     if len(counts) != 1:
-        found = ", ".join(f"{blocks} for %{value}" for blocks, value in sorted(counts.items())) or "none"
+        found = ", ".join(f"{n} for %{value}" for n, value in sorted(counts.items())) or "none"
         raise PlanError(f"the schedules of a kernel must give the same number of blocks; here: {found}; change a block cut")
     return next(iter(counts))
 

@@ -1,6 +1,6 @@
 """A pattern as a program of its own.
 
-In:  a ``Graph`` and one ``Pattern`` of its plan. Out: a ``Body``, whose graph the stage ``stitch`` gets.
+In:  a ``Graph`` and one ``Pattern`` of its plan. Out: a ``Body``, whose graph ``stitch`` gets.
 
 Equal layers of a program have equal bodies. So their kernel is stitched, scheduled and compiled
 once.

@@ -88,8 +88,9 @@ def merge(graph: Graph, device: Device, composition: Merging) -> StitchPlan:
         for s in plan.sub_roots:
             for value in {value for value, _ in leaves(graph, s, looped)} - own:
                 if value not in made:
-                    raise PlanError(f"%{s.node} {graph[s.node].op} reads %{value} {graph[value].op}, which a later part "
-                                    "of the kernel computes; put that part first, or make it a kernel of its own")
+                    raise PlanError(f"%{s.node} {graph[s.node].op} reads %{value} {graph[value].op}"
+                                    ", which a later part of the kernel computes; put that part "
+                                    "first, or make it a kernel of its own")
                 waits = max(waits, made[value] + 1 - s.level)
         for s in plan.sub_roots:
             order.append(replace(s, level=s.level + waits))
@@ -106,7 +107,7 @@ def _in_whole(graph: Graph, device: Device, part: Pattern) -> StitchPlan:
     body = extract(graph, part)
     whole, number = body.origin, {value: own for own, value in enumerate(body.origin)}
     plan = compose(body.graph, device, part.composition.renumber(number.__getitem__))
-    groups = tuple(Group(tuple(whole[m] for m in g.members), whole[g.dominant], tuple(whole[m] for m in g.subdominants))
-                   for g in plan.groups)
+    groups = tuple(Group(tuple(whole[m] for m in g.members), whole[g.dominant],
+                         tuple(whole[m] for m in g.subdominants)) for g in plan.groups)
     sub_roots = tuple(replace(s, node=whole[s.node], operand=whole[s.operand]) for s in plan.sub_roots)
     return StitchPlan(graph, device, part.composition, groups, sub_roots, body.decisions_in_whole(plan.decisions))

@@ -259,7 +259,7 @@ def variables_of(indices: Iterable[Index]) -> frozenset[str]:
 
 
 def axis_variables(shape: Sequence[int]) -> Position:
-    """A position in a value whose loop is not chosen yet: each axis has a variable, ``d0``, ``d1`` ..."""
+    """A position in a value whose loop is not chosen yet: each axis has a variable, ``d0`` ..."""
     return tuple(variable(f"d{axis}", n) for axis, n in enumerate(shape))
 
 
@@ -397,7 +397,7 @@ def footprint(indices: Iterable[Index], size: int) -> int:
     """
     accesses = {(i.const, tuple(sorted((c, _atom_bounds(a)[1] + 1) for c, a in i.terms))) for i in indices}
     counts = {access: math.prod(n for _, n in access[1]) for access in accesses}
-    dense = sorted((const, const + counts[const, terms]) for const, terms in accesses if _dense(terms))
+    dense = sorted((const, const + counts[const, t]) for const, t in accesses if _dense(t))
     if len(dense) < len(accesses) and sum(counts.values()) <= FEW_CELLS:
         return min(size, len(set().union(*(_cells(const, terms) for const, terms in accesses))))
     total = sum(counts[const, terms] for const, terms in accesses if not _dense(terms))

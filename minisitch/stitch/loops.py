@@ -54,7 +54,8 @@ class BarrierNeeded(PlanError):
     """A composition without grid barriers needs one between ``value`` and ``reader`` (node ids)."""
 
     def __init__(self, message: str, value: int, reader: int) -> None:
-        super().__init__(message, value, reader)  # copies of an exception are made from what stands here
+        # Copies of an exception are made from what stands here.
+        super().__init__(message, value, reader)
         self.value, self.reader = value, reader
 
     def __str__(self) -> str:
@@ -171,7 +172,7 @@ class _Arranger:
         """Give a sub-root the earliest loop over its tasks in which it finds all that it reads."""
         reads = [(self.made[value], at) for value, at in leaves(self.graph, s, self.looped)]
         # one higher than a producer's if other tasks make what is read
-        levels = [producer.level + (not makes_locally(producer, s.space, at)) for producer, at in reads]
+        levels = [p.level + (not makes_locally(p, s.space, at)) for p, at in reads]
         if s.node in self.kept:
             levels.append(self.kept[s.node].level)
         s = replace(s, level=max([floor, *levels]))
@@ -350,7 +351,7 @@ class _Arranger:
         """
         shape = node.type.shape
         reads = self._memory(node.id, axis_variables(shape))
-        producers = [(self.made[value], position) for value, position in reads if value in self.made]
+        producers = [(self.made[value], p) for value, p in reads if value in self.made]
         for producer, position in sorted(producers, key=lambda read: -read[0].level):
             space, partition = producer.space, adopt(producer, position, shape)
             if partition is not None and self._may_take_over(space, partition.extents(shape)):
@@ -369,7 +370,7 @@ class _Arranger:
         return map_of(node, partition, _row_space(mapping), mapping)
 
     def _widened(self, producer: SubRoot, cols: int) -> ThreadMap:
-        """The map of the producer's rows, or a map of longer rows if the reader has more columns."""
+        """The map of the producer's rows, or one of longer rows if the reader has more columns."""
         space, known = producer.space, producer.thread_map
         if space.kind != "row" or space.chunks > 1 or cols <= known.cols:
             return known

@@ -5,8 +5,8 @@ In:  the (rows, columns) of a dominant operation and a ``Device``. Out: a ``Thre
 The paper's two irregular shapes show why one rule does not fit all. A *wave* is the blocks that are
 resident on the device at once. On a V100 it holds 160 blocks:
 
-    <750000, 32>   one row a block: 750,000 blocks of one warp -> horizontal packing: 32 rows a block
-                                                               -> vertical packing: 147 in turn
+    <750000, 32>   one row a block: 750,000 blocks of one warp
+                   -> horizontal packing: 32 rows a block -> vertical packing: 147 in turn
     <64, 30000>    one row a block: 96 blocks are idle         -> task splitting: 2 blocks a row
 """
 
@@ -113,6 +113,6 @@ def map_columns(rows: int, serial: int, cols: int, device: Device, whole: bool =
     slices = -(-serial // -(-serial // slices)) if slices > 1 else 1
     blocks = min(tasks * slices, wave)
     steps = -(-tasks * slices // blocks)
-    why = f"{count(tiles, 'tile')} of {count(width, 'column')}, {count(slices, 'slice')} of {count(serial, 'reduced row')}: " \
-          f"{blocks} of {wave} resident"
+    why = (f"{count(tiles, 'tile')} of {count(width, 'column')}, {count(slices, 'slice')} of "
+           f"{count(serial, 'reduced row')}: {blocks} of {wave} resident")
     return ThreadMap(rows, cols, blocks, threads, 1, threads, steps, tiles, width, "column-tiles", why), slices

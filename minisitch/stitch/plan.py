@@ -139,7 +139,8 @@ class StitchPlan:
     groups: tuple[Group, ...]
     sub_roots: tuple[SubRoot, ...]
     decisions: tuple[Decision, ...]
-    maps: tuple[tuple[SegmentKey, ThreadMap], ...] = ()  # of each segment, if a pass has chosen them
+    # Of each segment, if a pass has chosen them.
+    maps: tuple[tuple[SegmentKey, ThreadMap], ...] = ()
     # values kept in global memory, since shared memory is full
     demoted: frozenset[int] = frozenset()
 
@@ -193,8 +194,8 @@ class StitchPlan:
     def reads(self) -> tuple[LoopRead, ...]:
         """Each read of a sub-root's value in a sub-root's loop, with its distance."""
         final = self.final
-        return tuple(LoopRead(s, value, at, distance(s, final[value], at))
-                     for s in self.sub_roots for value, at in leaves(self.graph, s, frozenset(final)))
+        return tuple(LoopRead(s, v, at, distance(s, final[v], at))
+                     for s in self.sub_roots for v, at in leaves(self.graph, s, frozenset(final)))
 
     def scheme(self, s: SubRoot) -> Scheme:
         """The scheme of a sub-root's value, after demotion if it is demoted."""
@@ -230,6 +231,6 @@ class StitchPlan:
             domain = f"{count(rows, 'row')} x {count(cols, 'col')}"
             domain += f" x {serial} serial" if serial != 1 else ""
             scheme = ": ".join(filter(None, self.scheme(s)))
-            lines.append(f"level {s.level} phase {s.phase}: %{s.node} {self.graph[s.node].op} {role} "
-                         f"over {domain}  {scheme}")
+            lines.append(f"level {s.level} phase {s.phase}: %{s.node} {self.graph[s.node].op} "
+                         f"{role} over {domain}  {scheme}")
         return "\n".join(lines)

@@ -109,7 +109,7 @@ def _gather_at(node: Node, position: Position, shapes: Sequence[Shape],
     axes, indices = node.attr("axes"), node.args[1:]
     rank = len(shapes[1])
     at, rest = position[:rank], iter(position[rank:])
-    chosen = {axis: load(value, at, shapes[0][axis]) for axis, value in zip(axes, indices, strict=True)}
+    chosen = {axis: load(v, at, shapes[0][axis]) for axis, v in zip(axes, indices, strict=True)}
     source = tuple(chosen[a] if a in chosen else next(rest) for a in range(len(shapes[0])))
     wanted = (Read(value, at) if chosen[axis].loaded else None for axis, value in zip(axes, indices, strict=True))
     return (Read(node.args[0], source), *wanted)

@@ -203,7 +203,7 @@ def fold_of(graph: Graph, node: Node, role: str, partition: Partition, space: Sp
 
 # ---------------------------------------------------------------- where each element is made
 def makes_locally(producer: SubRoot, space: Space, position: Position) -> bool:
-    """Whether each row, tile or block of ``space`` itself makes the element it reads at ``position``.
+    """Whether each row, tile or block of ``space`` itself makes the element at ``position``.
 
     Never true of an operand of a concatenation, which is only a part of its value.
     """

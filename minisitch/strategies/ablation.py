@@ -18,8 +18,8 @@ def ablation(graph: Graph, device: Device) -> dict[str, FusionPlan]:
     """Plans with one more ingredient each, to measure what it gains (AStitch 2022, section 6.4).
 
     First XLA's kernels with XLA's mapping, then with adaptive mapping. Then one stitched kernel for
-    each call depth, in which every dominant keeps its own group. Last with merged dominants, which is
-    ``astitch``.
+    each call depth, in which every dominant keeps its own group. Last with merged dominants, which
+    is ``astitch``.
     """
     cut, whole = xla(graph, device), astitch(graph, device)
     return {"xla": cut, "+ adaptive mapping": _composed(cut, ALL_INGREDIENTS),

@@ -49,7 +49,8 @@ def astitch(graph: Graph, device: Device) -> FusionPlan:
     depth = call_depths(graph)
     stored = stored_values(graph)
     members_at: dict[int, list[int]] = {}
-    readers: Counter[int] = Counter()  # for each value, the members that read it, directly or through views
+    # For each value, the members that read it, directly or through views.
+    readers: Counter[int] = Counter()
     for node in graph.nodes:
         if is_fusible(node) and (node.op not in FREE or node.id in stored):
             members_at.setdefault(depth[node.id], []).append(node.id)

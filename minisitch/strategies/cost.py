@@ -85,7 +85,7 @@ def traffic_by_level(kernel: ir.Kernel) -> list[Bytes]:
 
 
 def _accesses(kernel: ir.Kernel, segments: Sequence[ir.Segment]) -> dict[str, tuple[Counter[Index], Counter[Index]]]:
-    """For each buffer in global memory how often each index is read, and how often it is stored to, at most."""
+    """For each buffer in global memory how often each index is read and stored to, at most."""
     found: dict[str, tuple[Counter[Index], Counter[Index]]] = {}
     for segment in segments:
         nests = [(phase.nest, segment.rows * phase.cols * phase.serial) for phase in segment.phases]
@@ -97,7 +97,9 @@ def _accesses(kernel: ir.Kernel, segments: Sequence[ir.Segment]) -> dict[str, tu
 
 
 def _of_all_tasks(index: Index) -> Index:
-    """An index without the places in a chunk: in all tasks together ``start`` and these count what ``start`` alone does.
+    """An index without the places in a chunk.
+
+    In all tasks together ``start`` and these count what ``start`` alone does.
 
     Before:  (start // 44) * 62 + c0 * 62 + c1        After:  (start // 44) * 62 + c1
     """
@@ -171,7 +173,7 @@ def _gpu_us(kernel: ir.Kernel, by_level: Sequence[tuple[list[ir.Segment], Bytes]
     for segments, moved in by_level:
         compute = sum(map(operations, segments)) / device.flops
         total += max(moved.total / device.bandwidth, compute) / _share(kernel, segments) * 1e6
-    waits = sum(phase.block_barriers * _turns(kernel, s) for s in kernel.segments for phase in s.phases)
+    waits = sum(p.block_barriers * _turns(kernel, s) for s in kernel.segments for p in s.phases)
     return total + device.block_barrier_us * waits
 
 
@@ -256,7 +258,8 @@ class _Loops:
         self.outer: tuple[str, int] | None = None  # variable and trips of the next outer loop
         self.dtype, self.constants = {b.name: b.dtype for b in kernel.buffers}, {name for name, _, _ in kernel.constants}
         self.dtype |= {w.name: self.dtype[w.buffer] for w in segment.windows.values()}
-        self.starts = {w.name: w.index for w in segment.windows.values()}  # where each row window starts
+        # Where each row window starts.
+        self.starts = {w.name: w.index for w in segment.windows.values()}
         for phase in segment.phases:
             self._phase(segment, phase)
 

@@ -61,7 +61,7 @@ def optimum(graph: Graph, device: Device, plans: Sequence[FusionPlan] = ()) -> F
     plans = [plan for plan in plans if not plan.pipelines]
     space = PlanSpace(graph, device, plans)
     known = min(((Prices(p.graph, device).plan_us(p), i) for i, p in enumerate(plans)), default=(inf, -1))
-    path = search(space, known[0] - sum(library_us(graph, graph[call], device) for call in space.needs))
+    path = search(space, known[0] - sum(library_us(graph, graph[c], device) for c in space.needs))
     if path is None:
         best = plans[known[1]]
         said = [(p, f"as {best.strategy} has it: no plan of the space takes less than its {known[0]:.1f} us") for p in best.kernels]
@@ -108,12 +108,12 @@ class PlanSpace:
         live = union(self.sweep(0)[0][value] for value in bits(self.required))
         self.values = [v for v in bits(live) if self.required >> v & 1 or _computes(graph[v])]
         if len(self.values) > MOST_VALUES:
-            raise PlanError(f"the exact optimum is searched for up to {MOST_VALUES} operations, but this graph has "
-                            f"{len(self.values)}: take a part of the program")
+            raise PlanError(f"the exact optimum is searched for up to {MOST_VALUES} operations, "
+                            f"but this graph has {len(self.values)}: take a part of the program")
 
     def _stored(self, values: Iterable[int]) -> int:
         """What kernels must have written before these values can be read from memory."""
-        return union(self.needs.get(value, 1 << value) for value in values if self.graph[value].op != "input")
+        return union(self.needs.get(v, 1 << v) for v in values if self.graph[v].op != "input")
 
     def sweep(self, done: int) -> tuple[list[int], list[int], int]:
         """Three facts for each value, while the values ``done`` are in memory.
@@ -201,7 +201,7 @@ class PlanSpace:
             pattern = Pattern(tuple(bits(holds)), tuple(bits(made)))
             own = (p.composition for p in self.known if (p.members, p.outputs) == (pattern.members, pattern.outputs))
             ways = [replace(pattern, composition=c) for c in dict.fromkeys((*self.ways, *own))]
-            self.priced[made, reads] = min(((self._us(p), p) for p in ways), key=lambda found: found[0])
+            self.priced[made, reads] = min(((self._us(p), p) for p in ways), key=lambda f: f[0])
         return self.priced[made, reads]
 
     def _us(self, pattern: Pattern) -> float:

@@ -1,6 +1,7 @@
 """Build the kernel of a pattern, and price it with the cost model.
 
-In:  a body (``stitch.body.extract``), a ``Device`` and a ``Composition``. Out: a ``Kernel``, microseconds.
+In:  a body (``stitch.body.extract``), a ``Device`` and a ``Composition``.
+Out: a ``Kernel``, microseconds.
 
 A pattern's price is the modelled time of the kernel that would run. Strategies use these prices to
 choose between plans. Equal bodies are built once.
@@ -42,7 +43,8 @@ class _Kernels(dict[str, Kernel]):
     def __init__(self) -> None:
         self.bodies: dict[str, Graph] = {}
         self.refused: dict[str, PlanError | KernelError] = {}  # bodies that cannot be built
-        self.us: dict[tuple[int, int], tuple[float, Kernel]] = {}  # a kernel's id and a program's bytes -> its price
+        # A kernel's id and a program's bytes -> its price.
+        self.us: dict[tuple[int, int], tuple[float, Kernel]] = {}
 
 
 # A device's table lives as long as ``shared_kernels`` or a ``Prices`` object uses it.
@@ -127,7 +129,8 @@ class Prices:
         """Equal bodies share a kernel, which is priced once."""
         known, key = self._shared.us, (id(kernel), self.around)
         if key not in known:
-            known[key] = kernel_us(kernel, self.around), kernel  # which is held, so that no other has its id
+            # The kernel is held, so that no other has its id.
+            known[key] = kernel_us(kernel, self.around), kernel
         return known[key][0]
 
     def plan_us(self, plan: FusionPlan) -> float:

@@ -9,8 +9,9 @@ small equal kernels take as long as one. So the graph is cut into consecutive re
 which stitches most, would make a far too large kernel. The strategy plans each different region
 once, as a program of its own. Shorter programs are planned whole.
 
-If a loop's windows differ from round to round, so do the regions. A thousand of them would take many
-minutes to compile, and hold little work each. On a CPU such a program becomes one library call, and
+If a loop's windows differ from round to round, so do the regions. A thousand of them would take
+many minutes to compile, and hold little work each. On a CPU such a program becomes one library
+call, and
 ``jit`` runs the function as NumPy would.
 
 Before:  %1 = f %0; %2 = f %1; ... %60 = f %59            one kernel of 300 operations
@@ -53,7 +54,8 @@ MOST_STATEMENTS = 256  # of a kernel (compile time); the papers' largest kernel 
 # Statements of all different kernels that a CPU compiles, in about a minute of one core.
 MOST_COMPILED = 4_000
 OF_REGIONS = 2  # ``_statements`` of a region is about this many times what its kernels have
-STATEMENTS_EACH = 16  # a kernel takes as long to compile as this many statements more of another one
+# A kernel takes as long to compile as this many statements more of another one.
+STATEMENTS_EACH = 16
 # Different regions that ``auto`` plans, in about a second each: one for each ``WEIGHED_PER`` nodes, at
 # most ``MOST_WEIGHED``, and parts of their kernels while ``WEIGHED_NODES`` for each are not used up. AStitch
 # plans the others.
@@ -127,11 +129,11 @@ class _Regions:
         patterns: list[Pattern] = []
         decisions: list[Decision] = []
         for region in drawn.patterns:
-            patterns += (self._planned(bodies[region], keys[region], keys[region] in weighed, decisions)
-                         if region in bodies else [region])
+            patterns += ([region] if region not in bodies else self._planned(
+                bodies[region], keys[region], keys[region] in weighed, decisions))
         operations = count(_operations(graph), "operation")
-        why = (f"{operations} in {count(len(spans), 'region')} of at most {most}, cut where the program repeats; "
-               f"{len(different)} different")
+        why = (f"{operations} in {count(len(spans), 'region')} of at most {most}, cut where the "
+               f"program repeats; {len(different)} different")
         if self.name == "auto" and len(weighed) < len(different):
             why += f"; auto plans {len(weighed)} of them, and astitch the others, which takes less time"
         decisions.insert(0, Decision(graph.outputs, "keep apart", "region", why))
@@ -141,9 +143,9 @@ class _Regions:
         """The whole program as one call of NumPy, and why."""
         line, _ = Counter(node.where for node in graph.nodes if node.where).most_common(1)[0]
         why = (f"{line}: {count(_operations(graph), 'operation')}, most of them from this line, are "
-               f"{count(regions, 'different region')} of about {statements} statements; at most {MOST_COMPILED} are compiled, "
-               "so NumPy runs this program as it is. Write the loop over whole arrays, let its rounds have arrays of one "
-               "size, or jit its body alone")
+               f"{count(regions, 'different region')} of about {statements} statements; at most "
+               f"{MOST_COMPILED} are compiled, so NumPy runs this program as it is. Write the loop "
+               "over whole arrays, let its rounds have arrays of one size, or jit its body alone")
         members = tuple(node.id for node in graph.nodes if node.op != "input")
         call = Pattern(members, tuple(sorted(returned(graph).difference(graph.inputs))), "library")
         return verify_plan(FusionPlan(graph, self.name, (call,), (Decision(graph.outputs, "keep apart", "too-many-kernels", why),)))
@@ -167,8 +169,8 @@ class _Regions:
             body = extract(plan.graph, pattern)
             if statements := self._too_many(body, pattern):
                 pieces = self.bounded(self.cut(body.graph, -(-operations // 2)))
-                why = (f"one kernel of {count(operations, 'operation')} would have {statements} statements; "
-                       f"at most {MOST_STATEMENTS}")
+                why = (f"one kernel of {count(operations, 'operation')} would have {statements} "
+                       f"statements; at most {MOST_STATEMENTS}")
                 decisions.append(Decision(pattern.outputs, "keep apart", "too-many-statements", why))
                 patterns += [_in_whole(piece, body) for piece in pieces.patterns]
             else:
@@ -261,7 +263,7 @@ class _Cutter:
         best, cuts = (-self._size(span) / REPEATS, 0.0, 0), list[int]()
         for each in places.values():
             gaps = Counter(self.before[b] - self.before[a] for a, b in pairwise([span.start, *each, span.stop]))
-            covered = max((gap * times for gap, times in gaps.items() if gap <= self.most), default=0)
+            covered = max((gap * t for gap, t in gaps.items() if gap <= self.most), default=0)
             rank = -covered, sum(self.alive[i] for i in each) / len(each), each[0]
             if rank < best:
                 best, cuts = rank, each

@@ -41,7 +41,8 @@ def _guard_range(value: TracedArray, holds: np.iinfo) -> None:
         guard(np.isnan(value), ValueError, "cannot convert float NaN to integer")
         whole = np.trunc(value)
         with np.errstate(over="ignore"):
-            guard((whole < value.dtype.type(low)) | (whole >= value.dtype.type(high + 1)), OverflowError,
+            low, high = value.dtype.type(low), value.dtype.type(high + 1)
+            guard((whole < low) | (whole >= high), OverflowError,
                   f"a float is infinite or out of bounds for {holds.dtype}")
     elif value.dtype.kind in "iu" and not np.can_cast(value.dtype, holds.dtype):
         guard((value < low) | (value > high), OverflowError, f"an integer is out of bounds for {holds.dtype}")

@@ -41,8 +41,9 @@ def parse(text: str) -> Graph:
         try:
             pairs = _parse_attrs(attrs.strip())
         except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
-            raise GraphError(f"line {number}: cannot read the attributes {attrs.strip()!r}; expected "
-                             "numbers, strings and tuples, as in axes=(1,) keepdims=True") from None
+            raise GraphError(f"line {number}: cannot read the attributes {attrs.strip()!r}; "
+                             "expected numbers, strings and tuples, as in axes=(1,) keepdims=True"
+                             ) from None
         where, _, via = (origin or "").partition(" in ")
         type = TensorType(tuple(int(n) for n in shape.split(",") if n), DTYPES[dtype])
         nodes.append(Node(int(node_id), op, tuple(int(a[1:]) for a in args.split()), type, pairs, where, via))

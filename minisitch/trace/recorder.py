@@ -148,8 +148,10 @@ def left_at(error: BaseException, ours: bool = False) -> tuple[str, str] | None:
     frames = [*walk_tb(error.__traceback__)]
     if not ours and frames[-1][0].f_code.co_filename.startswith(_TRACER):
         return None
-    return next(((f"{user_file(frame.f_code.co_filename)}:{line}", _function_name(frame.f_code)) for frame, line in reversed(frames)
-                 if user_file(frame.f_code.co_filename)), None)
+    for frame, line in reversed(frames):
+        if file := user_file(frame.f_code.co_filename):
+            return f"{file}:{line}", _function_name(frame.f_code)
+    return None
 
 
 def _function_name(code: CodeType) -> str:
@@ -279,8 +281,9 @@ class Recorder:
     def require_running(self) -> None:
         """Raise TraceError if an array has escaped from its trace."""
         if current() is not self:
-            raise refuse("an array of another trace", "it holds no values, only a place in another graph",
-                         "Return it from the traced function and pass it in as an argument")
+            raise refuse("an array of another trace", "it holds no values, only a place in another "
+                         "graph", "Return it from the traced function and pass it in as an "
+                         "argument")
 
     def lost(self) -> TraceError | None:
         """A refusal that the program, or a library it calls, has caught.
@@ -396,8 +399,10 @@ class Recorder:
         """The refusal of an array, by its id, that a later call could not find."""
         array, node = self.captured[key]
         return refuse(f"an array of shape {array.shape} that something outside the program keeps",
-                      "later calls would not see another array in its place", "Pass it in as an argument, or read it from a "
-                      "global, a closure, or an attribute of an object of yours", (self.builder.nodes[self.reader(node)].where, ""))
+                      "later calls would not see another array in its place",
+                      "Pass it in as an argument, or read it from a global, a closure, or an "
+                      "attribute of an object of yours",
+                      (self.builder.nodes[self.reader(node)].where, ""))
 
     def reader(self, node: int) -> int:
         """The first node that reads this one, or the node itself."""

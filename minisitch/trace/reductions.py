@@ -53,14 +53,16 @@ def accumulator(dtype: np.dtype) -> np.dtype:
     return np.result_type(dtype, np.uint64) if dtype.kind == "u" else dtype
 
 
-def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False,
-                  initial: Any = np._NoValue, where: Any = True) -> TracedArray:
+def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None,
+                  keepdims: bool = False, initial: Any = np._NoValue,
+                  where: Any = True) -> TracedArray:
     """``ufunc.reduce``: one node, after NumPy's casts and with its defaults."""
     if ufunc.__name__ in GROUPED and where is True and initial in (None, np._NoValue):
         return _halved(ufunc, lift(a), axis, dtype, out, keepdims)
     if ufunc.__name__ not in FOLDS:
         raise refuse(f"np.{ufunc.__name__}.reduce", "the graph has no such reduction",
-                     f"Reductions are {', '.join((*FOLDS, *GROUPED))}; the last seven take no where= and no initial=")
+                     f"Reductions are {', '.join((*FOLDS, *GROUPED))}; "
+                     "the last seven take no where= and no initial=")
     op, x = FOLDS[ufunc.__name__], lift(a)
     # a number may be folded along an axis it lacks
     absent = not x.ndim and not isinstance(axis, tuple) and axis in (0, -1)

@@ -130,7 +130,8 @@ def refuse_value(asked: str, of: object) -> TraceError:
 def refuse_other(error: Exception) -> TraceError:
     """The refusal in place of an error from C code that does not know our array."""
     said = str(error).replace("'traced array'", "a traced array")
-    return refuse(f"{type(error).__name__}: {said}", f"a traced array is not an ndarray; {NO_VALUE}", OUTSIDE,
+    return refuse(f"{type(error).__name__}: {said}",
+                  f"a traced array is not an ndarray; {NO_VALUE}", OUTSIDE,
                   left_at(error, ours=True) or ("", ""))
 
 

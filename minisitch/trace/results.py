@@ -41,9 +41,10 @@ def require_plain(tree: Tree, results: Sequence[TracedArray]) -> None:
         while recorder[node].kind == "move" or recorder[node].op == "sort":
             node = recorder[node].args[0]
         if node in recorder.swapped:
-            raise refuse("the program returns elements of an argument whose bytes are not in this machine's order",
-                         "NumPy gives them in that order, and results are in the machine's",
-                         "Pass x.astype(x.dtype.newbyteorder('=')) instead of x", recorder.begins)
+            raise refuse("the program returns elements of an argument whose bytes are not in this "
+                         "machine's order", "NumPy gives them in that order, and results are in "
+                         "the machine's", "Pass x.astype(x.dtype.newbyteorder('=')) instead of x",
+                         recorder.begins)
     _require_plain(tree)
 
 
@@ -57,11 +58,13 @@ def _require_plain(tree: Tree) -> None:
     refuse_other_meanings(value)
     remedy = "Return the arrays in a tuple, a list or a dict; make the object outside"
     if isinstance(value, Iterator | Awaitable | AsyncIterator):
-        raise refuse(f"the program returns a {type(value).__name__}", "it runs once, so a second call would find it used up",
-                     remedy, current().begins)
+        raise refuse(f"the program returns a {type(value).__name__}",
+                     "it runs once, so a second call would find it used up", remedy,
+                     current().begins)
     # a string may be the text of a stand-in
     if _holds_stand_in(value) or (isinstance(value, str) and re.search(r"Array\(\w+\[", value)):
-        raise refuse(f"the program returns a {type(value).__name__} that holds a traced array or a function that is traced",
+        raise refuse(f"the program returns a {type(value).__name__} that holds a traced array or a "
+                     "function that is traced",
                      "only what is in tuples, lists and dicts is computed", remedy, current().begins)
 
 

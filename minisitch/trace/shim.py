@@ -113,7 +113,8 @@ def arange(*args, dtype=None, device=None, like=None, **named):
     args, named, dtype = tuple(map(plain, args)), {key: plain(each) for key, each in named.items()}, plain(dtype)
     if any(map(is_traced, (*args, *named.values()))):
         raise refuse("np.arange with a traced number", "its length depends on values",
-                     "Pass the number as a Python int, n and not np.int64(n): it is part of the program then")
+                     "Pass the number as a Python int, n and not np.int64(n): "
+                     "it is part of the program then")
     values = np.arange(*args, dtype=dtype, **named)
     if values.dtype.kind not in "iu" or values.size < 2:
         return values
@@ -283,7 +284,8 @@ for _function in DATA_DEPENDENT:
 for _function, _what in ((np.histogram, "where its bins lie depends"), (np.bincount, "how many counts it has depends")):
     handles(_function)(_refusing(
         f"np.{_function.__name__}", f"{_what} on values",
-        "Choose n bins, and the bin of each value: counts = np.zeros(n, np.int64), then np.add.at(counts, bin, 1)"))
+        "Choose n bins, and the bin of each value: counts = np.zeros(n, np.int64), "
+        "then np.add.at(counts, bin, 1)"))
 
 
 for _function in (np.fromfile, np.loadtxt):
@@ -420,8 +422,9 @@ class Rebinder:
 
     def _wraps_users(self, fn: types.FunctionType) -> bool:
         """Whether a library's decorator made this of a user's function."""
-        return any(isinstance(cell.cell_contents, types.FunctionType) and self._belongs(cell.cell_contents.__code__.co_filename)
-                   for cell in fn.__closure__ or () if cell != types.CellType())
+        held = [cell.cell_contents for cell in fn.__closure__ or () if cell != types.CellType()]
+        return any(isinstance(each, types.FunctionType) and self._belongs(each.__code__.co_filename)
+                   for each in held)
 
     def function(self, fn: types.FunctionType) -> Callable:
         """A copy of a function, a stand-in, or the function itself if it is not the user's."""

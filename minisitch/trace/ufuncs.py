@@ -50,8 +50,10 @@ WHOLE: dict[str, Callable[..., Any]] = {}  # ufunc name -> handler that settles 
 
 # ---------------------------------------------------------------- primitives
 # ufunc name -> op: the rows of the table whose meaning is a ufunc, and a few other names.
-PRIMITIVES = {op.numpy.__name__: op.name for op in OPS.values() if op.kind == "map" and isinstance(op.numpy, np.ufunc)} | {
-    "erf": "erf", "fabs": "abs", "logical_and": "and", "logical_or": "or", "logical_xor": "xor", "logical_not": "not"}
+PRIMITIVES = {op.numpy.__name__: op.name for op in OPS.values()
+              if op.kind == "map" and isinstance(op.numpy, np.ufunc)}
+PRIMITIVES |= {"erf": "erf", "fabs": "abs", "logical_and": "and", "logical_or": "or",
+               "logical_xor": "xor", "logical_not": "not"}
 
 # What NumPy's loop does for an operand kind outside a primitive's domain.
 ON_BOOL = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and", "fmax": "or", "fmin": "and"}
@@ -288,8 +290,9 @@ def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None, root: b
 def _chosen(ufunc: np.ufunc, where: TracedArray, result: TracedArray, out: Any, casting: str) -> TracedArray:
     """``where=`` keeps the old elements of ``out`` at the other places."""
     if not isinstance(out, TracedArray):
-        raise refuse(f"np.{ufunc.__name__} with where= but no traced out=", "the other places would hold no value",
-                     "Pass out=np.zeros_like(x), or write np.where(condition, a, b)")
+        raise refuse(f"np.{ufunc.__name__} with where= but no traced out=", "the other places "
+                     "would hold no value", "Pass out=np.zeros_like(x), or write "
+                     "np.where(condition, a, b)")
     shape = np.broadcast_shapes(where.shape, result.shape, out.shape)
     if not np.can_cast(result.dtype, out.dtype, casting):  # type: ignore[arg-type]
         return result  # refused by ``deliver``, as NumPy does
@@ -320,8 +323,8 @@ def erf(x: Any) -> Any:
 @handles(np.where)
 def where(condition, x=None, y=None, /):
     if x is None:
-        raise refuse("np.where(condition) with one argument", "the shape of its result depends on values",
-                     "Use np.where(condition, a, b), or keep the mask")
+        raise refuse("np.where(condition) with one argument", "the shape of its result depends on "
+                     "values", "Use np.where(condition, a, b), or keep the mask")
     a, b = operand(x), operand(y)
     dtype, shape = common_dtype(a, b), np.broadcast_shapes(*map(np.shape, (condition, a, b)))
     # Unlike in arithmetic, a number that the dtype cannot hold wraps.

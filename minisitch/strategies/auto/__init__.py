@@ -192,7 +192,7 @@ class _Judge:
             self._try(ways, prices, {name: partial(_with, whole, how) for name, how in ABLATIONS.items() if changes(plan, how)})
         if self.steps.replan:
             others = [name for name in self.proposers if name != proposer]
-            self._try(ways, prices, {name: partial(_planned, name, graph, prices.device) for name in others})
+            self._try(ways, prices, {n: partial(_planned, n, graph, prices.device) for n in others})
         if self.steps.merge:
             self._try_merged(ways, prices)
         return ways
@@ -204,7 +204,7 @@ class _Judge:
                 ways.append(_priced(name, make(), prices))
 
     def _try_merged(self, ways: list[Way], prices: Prices) -> None:
-        """Merge the kernels of each way: this saves launches, and reads inputs once that several kernels share."""
+        """Merge the kernels of each way: this saves launches, and reads shared inputs only once."""
         for way in [way for way in ways[1:] if len(way.patterns) <= MOST_MERGED]:
             kernels = merged(way.patterns, returned(prices.graph), prices)
             if len(kernels) < len(way.patterns):
