@@ -411,12 +411,12 @@ def strategy(name: str) -> Callable[[Strategy], Strategy]:
     A strategy from outside the package registers in the same way. Then
     ``minisitch.jit(f, strategy="mine")`` uses it. The package's names cannot be taken: ``auto``
     asks for their plans, and plans kept on disk are trusted by name. Raises PlanError for such a
-    name, and for a name that is not a string.
+    name, and MinisitchError for other kinds than a name and a function.
     """
-    if not isinstance(name, str):
-        raise PlanError("a strategy is registered under a name; write @strategy('mine')")
+    needs("strategy('mine')(function)", (name, str))
 
     def register(function: Strategy) -> Strategy:
+        needs("strategy('mine')(function)", (function, Callable))
         known = getattr(STRATEGIES.get(name), "__module__", "")
         if known.startswith(f"{__package__}.") and known != function.__module__:
             raise PlanError(f"{name!r} is a strategy of this package; register yours under another name")

@@ -246,3 +246,41 @@ def test_types_in_any_container_are_read(door):
         assert str(door(g, nest))
     table = ms.compare(g, Pair("f32[4]", 3), target="python", strategies=("none",), seconds=0.01)
     assert table["none"].max_error == 0
+
+
+@pytest.mark.parametrize("target", ["cpu", "python", "step"])
+def test_a_compiled_program_refuses_arrays_of_another_shape(target):
+    """A kernel has no bounds of its own: it would read what lies behind a smaller array."""
+    x = np.arange(32.0, dtype=np.float32).reshape(4, 8)
+    compiled = ms.jit(f, target=target).compile(x)
+    made = runtime.compile_graph(ms.trace(f, (x,)).graph, target=target)
+    for run in (compiled, compiled.outputs, compiled.prepare, made, made.outputs):
+        for wrong in ([x[0, :3]], [x[:2]], [x.T], [x.ravel()], [3], [], [x, x], x, None, {0: x}):
+            with pytest.raises(ms.GraphError, match=re.escape("takes a list of arrays [f32[4,8]], not ")):
+                run(wrong)
+    assert (compiled([x]) == f(x)).all() and (made.outputs((x,))[0] == f(x)).all()
+
+
+def test_rows_and_nodes_that_do_not_exist_are_named():
+    table = ms.compare(f, X, target="python", strategies=("none", "auto"), seconds=0.01)
+    for wrong in ("astitch", 0, None, f):
+        with pytest.raises(ms.PlanError, match=r"no row .*; there are none, auto, and \.rows has all"):
+            table[wrong]
+    with pytest.raises(ms.PlanError, match="no row 0"):
+        list(table)  # it would end in silence if the refusal were a StopIteration
+    for wrong in (None, "1", 2.5, -1, 99, X):
+        with pytest.raises(ms.MinisitchError, match="does not exist"):
+            ms.explain(f, X).why(wrong, 1)
+
+
+@pytest.mark.parametrize("wrong", [{"seconds": "1"}, {"seconds": None}, {"seed": "a"}, {"seed": 1.5}, {"strategies": 3}, {"strategies": f}])
+def test_wrong_numbers_of_compare_are_refused(wrong):
+    with pytest.raises(ms.MinisitchError, match=r"compare got .*; write compare\("):
+        ms.compare(f, "f64[4]", target="python", **wrong)
+
+
+@pytest.mark.parametrize("register", [ms.strategy, ms.kernel_pass])
+def test_what_is_registered_is_a_function(register):
+    for wrong in (3, None, "f", X):
+        with pytest.raises(ms.MinisitchError, match="write .*'mine'"):
+            register("mine")(wrong)

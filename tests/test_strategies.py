@@ -134,7 +134,7 @@ def test_a_draft_of_a_strategy_is_told_what_is_missing(monkeypatch, draft, messa
 
 
 def test_a_strategy_needs_a_name():
-    with pytest.raises(ms.PlanError, match="write @strategy\\('mine'\\)"):
+    with pytest.raises(ms.MinisitchError, match="strategy got function; write strategy"):
         ms.strategy(lambda graph, device: None)
 
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..device import Device
-from ..errors import KernelError, MinisitchError, PlanError
+from ..errors import KernelError, MinisitchError, PlanError, needs
 from ..errors.progress import now, shown
 from ..fuse import FREE, STRATEGIES
 from ..graph import Graph, TensorType
@@ -85,7 +85,9 @@ class Comparison:
     remark: str = ""
 
     def __getitem__(self, strategy: str) -> Row:
-        return next(r for r in self.rows if r.strategy == strategy)
+        if found := [r for r in self.rows if r.strategy == strategy]:
+            return found[0]
+        raise PlanError(f"no row {strategy!r}; there are {', '.join(r.strategy for r in self.rows)}, and .rows has all")
 
     def __str__(self) -> str:
         table = self._table()
@@ -199,6 +201,8 @@ def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | N
     row. If all do, the first error is raised. Raises DeviceError if the target cannot run kernels
     for the device.
     """
+    needs("compare(f, x, strategies=('none', 'auto'), seconds=2.0, seed=0)", (strategies or (), Sequence),
+          (seconds, int | float), (seed, int))
     fn, _, target, machine, exact, passes = settings(fn, None, target, device, exact, passes)
     strategies = (strategies,) if isinstance(strategies, str) else strategies
     for name in strategies or ():
@@ -273,7 +277,7 @@ def _call(run: Executable, leaves: Sequence[Any]) -> Callable[[], Any]:
     """A repeatable call, with copies of the arguments that are written to."""
     written = {i for i, _ in run.stages.program.mutated}
     own = [np.array(x) if i in written else x for i, x in enumerate(leaves)]
-    return lambda: run(own)
+    return lambda: run.run(own)
 
 
 def _each(make: Callable[[str], Made], names: Iterable[str], failed: dict[str, MinisitchError],

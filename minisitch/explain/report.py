@@ -115,7 +115,7 @@ class Report:
         """
         graph = self.stages.graph
         for node in (a, b):
-            if not 0 <= node < len(graph):
+            if not isinstance(node, int) or not 0 <= node < len(graph):
                 raise MinisitchError(f"node %{node} does not exist; {self.name} has %0 to %{len(graph) - 1}")
         answer = Sharing(self.stages.plan, self.decisions).answer(a, b)
         gap = " and ".join(f"%{node} {graph[node].op}" for node in answer.cut)

@@ -23,7 +23,7 @@ from functools import reduce
 from typing import Any, TypeVar
 
 from ..device import Device
-from ..errors import KernelError, MinisitchError, PassError, PlanError
+from ..errors import KernelError, MinisitchError, PassError, PlanError, needs
 from ..errors.nearest import near
 from ..kernel.ir import Kernel
 from ..kernel.verify import verify_values
@@ -79,6 +79,7 @@ def _registering(what: str, name: str, kind: str = "") -> Callable[[AnyPass], An
                              'take "cpu", "gpu", or none for both')
 
     def register(function: AnyPass) -> AnyPass:
+        needs("kernel_pass('mine')(function)", (function, Callable))
         ours = any(name in names for names in DEFAULTS.values())
         if ours and function.__module__.partition(".")[0] != __name__.partition(".")[0]:
             raise MinisitchError(f"{name!r} is a pass of this package; "

@@ -240,7 +240,7 @@ class Jitted:
             if run is None:
                 leaves, run = self._compile_once(key, args, kwargs)
             try:
-                return run(leaves)
+                return run.run(leaves)
             except Stale:
                 pass  # an error of what follows has no context of ours
             return self._again(run, leaves, key, args, kwargs)
@@ -254,7 +254,7 @@ class Jitted:
         others = self._ready.others[key] = [run, *(x for x in before if x is not run)][:MOST_OTHERS]
         for each in others[1:]:
             try:
-                result = each(leaves)
+                result = each.run(leaves)
             except Stale:
                 continue
             self._ready[key] = each
@@ -262,7 +262,7 @@ class Jitted:
         self._ready.drop(key, run)
         leaves, run = self._compile_once(key, args, kwargs)
         try:
-            return run(leaves)
+            return run.run(leaves)
         except Stale as error:
             raise refuse(f"what {self.__name__} reads outside is another at each look", str(error) or "it changes by itself",
                          "Ask outside, and pass the answer in as an argument", program_line(self)) from None

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import GraphError
 from ..fuse import FREE, behind_views, count, view_source
 from ..graph import Graph, Node
 from ..lower import Stages
@@ -113,11 +114,23 @@ class Executable:
         return f"<executable of {plan.strategy} for {self.target}: {made or 'no kernel'}>"
 
     def __call__(self, leaves: Sequence[Any]) -> Any:
-        """Run on the array leaves of the arguments. Returns the user's nest of results."""
+        """Run on the array leaves of the arguments. Returns the user's nest of results.
+
+        Raises as ``require_shapes`` does.
+        """
+        require_shapes(self.stages.program, leaves)
+        return self.run(leaves)
+
+    def run(self, leaves: Sequence[Any]) -> Any:
+        """The same for leaves of the right shapes, as ``jit`` has them. Others are not noticed."""
         return self.call.function(leaves)
 
     def outputs(self, leaves: Sequence[Any]) -> list[Array]:
-        """Run, and return the graph's outputs in a list. Arguments are not written to."""
+        """Run, and return the graph's outputs in a list. Arguments are not written to.
+
+        Raises as ``require_shapes`` does.
+        """
+        require_shapes(self.stages.program, leaves)
         return self.call.function(leaves, nested=False)
 
     @functools.cached_property
@@ -131,6 +144,7 @@ class Executable:
         Run the steps in order. Values share bytes, so a step may find its operands overwritten if
         it runs alone or twice. Raises IndexError as a call does.
         """
+        require_shapes(self.stages.program, leaves)
         inputs, workspace = iter([*leaves, *self.stages.program.outside(leaves)]), Workspace().of(self.workspace)
         arrays = [ready(next(inputs), s.dtype).reshape(-1) if s.place == "input" else
                   fresh((s.size,), s.dtype) if s.place == "output" else
@@ -155,6 +169,8 @@ class ReferenceExecutable:
             refuse_overlap(program, leaves)
         return finish(program, leaves, [np.array(r) for r in evaluate(program.graph, inputs)])
 
+    run = __call__  # NumPy notices other shapes
+
 
 @dataclass(frozen=True, repr=False)
 class NumpyExecutable:
@@ -175,6 +191,8 @@ class NumpyExecutable:
             results, nest = flatten(self.function()(*args, **kwargs))
         return unflatten(nest, [np.array(x) if isinstance(x, np.ndarray) else x for x in results])
 
+    run = __call__
+
 
 def finish(program: Program, leaves: Sequence[Any], results: Sequence[Array]) -> Any:
     """Write arguments that the program changed, and nest the results as the user did."""
@@ -182,6 +200,19 @@ def finish(program: Program, leaves: Sequence[Any], results: Sequence[Array]) ->
     for source, output in program.mutated:
         np.copyto(leaves[source], results[output])
     return unflatten(program.outputs, results)
+
+
+def require_shapes(program: Program, leaves: Sequence[Any]) -> None:
+    """Raise GraphError if these are not the arrays that a program takes, each in its shape.
+
+    A kernel has no bounds of its own: it would read outside a smaller array.
+    """
+    graph = program.graph
+    types = [graph[i].type for i in graph.inputs[:len(graph.inputs) - len(program.captured)]]
+    if not isinstance(leaves, list | tuple) or [np.shape(leaf) for leaf in leaves] != [type_.shape for type_ in types]:
+        given = [np.shape(leaf) for leaf in leaves] if isinstance(leaves, list | tuple) else type(leaves).__name__
+        raise GraphError(f"the program takes a list of arrays [{', '.join(map(str, types))}], not {given}; give "
+                         "each in its order and shape")
 
 
 def refuse_overlap(program: Program, leaves: Sequence[Any]) -> None:

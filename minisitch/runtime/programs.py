@@ -18,13 +18,20 @@ import functools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from ..errors import MinisitchError
 from .call import release_workspaces
 
-RunCall = Callable[[Sequence[Any]], Any]  # a compiled program: the array leaves to the result
+
+class RunCall(Protocol):
+    """A compiled program, from array leaves to the result. ``run`` trusts their shapes."""
+
+    def __call__(self, leaves: Sequence[Any]) -> Any: ...
+
+    def run(self, leaves: Sequence[Any]) -> Any: ...
+
 
 LIMIT = 96 << 20  # bytes, unless MINISITCH_PROGRAMS is set
 PROGRAM, OPERATION = 100_000, 8_000  # bytes of a program, and of each of its operations (measured)

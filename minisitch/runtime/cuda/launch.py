@@ -27,7 +27,7 @@ from ...ops import itemsize
 from ...passes.vectorize import ACCESS
 from ...trace.tree import unflatten
 from ..call import ready
-from ..executable import Executable, finish, refuse_overlap, view_chain
+from ..executable import Executable, finish, refuse_overlap, require_shapes, view_chain
 from ..memory import Slot
 from ..pool import fresh, is_pooled
 from ..steps import CopyStep, KernelStep, LibraryStep, Step, library_step
@@ -207,7 +207,7 @@ class CudaExecutable(Executable):
             found = self.mine.sessions[device, stream] = Session(self, device, stream)
         return found
 
-    def __call__(self, leaves: Sequence[Any]) -> Any:
+    def run(self, leaves: Sequence[Any]) -> Any:
         seen = [look(leaf) for leaf in leaves]
         if any(seen):
             return self._on_device(leaves, seen)
@@ -218,6 +218,7 @@ class CudaExecutable(Executable):
 
     def outputs(self, leaves: Sequence[Any]) -> list[np.ndarray]:
         """The graph's outputs as NumPy arrays. Waits for them."""
+        require_shapes(self.stages.program, leaves)
         session, addresses, kept = self._sent(leaves)
         session.run(addresses)
         results = [(fresh if is_pooled(s.size * s.dtype.itemsize) else np.empty)(s.shape, s.dtype)
