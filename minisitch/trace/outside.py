@@ -66,14 +66,15 @@ from .refusals import called_by
 
 MOST_MET = 20_000  # objects, lists and dicts
 DEEP = 3  # objects of libraries, each in the one before
-COMMON = [("np.random", np.random.get_state.__self__), ("random", random.getstate.__self__)]  # generators without a name
+# Generators without a name.
+COMMON = [("np.random", np.random.get_state.__self__), ("random", random.getstate.__self__)]
 # objects written in C whose methods tell nothing that changes, or nothing that counts
 LOCKS = (type(_thread.allocate_lock()), type(_thread.RLock()), np.ufunc, np.dtype)
 OUTCOME = "the program runs once, so later calls would change nothing there"
 INSTEAD = "Pass it in as an argument, where arrays may be changed in place, and return what is new"
 AGAIN = "the program runs once, so the result would be the same at every call"
-DRAWN = ("Draw outside and pass the array in as an argument, or use a generator with a seed inside, np.random.default_rng(seed), "
-         "for the same numbers at every call")
+DRAWN = ("Draw outside and pass the array in as an argument, or use a generator with a seed "
+         "inside, np.random.default_rng(seed), for the same numbers at every call")
 NEXT = "Take the next one outside and pass it in as an argument"
 FLAT = "Write a.ravel(), of the array itself"
 ASK = "Ask outside, and pass the answer in as an argument"
@@ -82,15 +83,15 @@ UNSEEN = "later calls would not see what changes there"
 
 # What asks for something that may be another at each call -> why not, what to write, and whether
 # only the user's own code is meant.
-ENVIRONMENT = {each.__code__ for each in vars(type(os.environ)).values() if isinstance(each, FunctionType)}
+ENVIRONMENT = {x.__code__ for x in vars(type(os.environ)).values() if isinstance(x, FunctionType)}
 ASKED: dict[Any, tuple[str, str, bool]] = {
     **{getattr(datetime.datetime, name): (AGAIN, ASK, True)
        for name in ("now", "utcnow", "today", "fromtimestamp")},
     **dict.fromkeys((datetime.date.today, datetime.date.fromtimestamp), (AGAIN, ASK, True)),
     **{each.__code__: (AGAIN, ASK, True) for each in (np.geterr, np.geterrcall, np.getbufsize, np.get_printoptions)},
     **{each.__code__: (OUTCOME, SETTING, True) for each in (np.seterr, np.seterrcall, np.setbufsize, np.set_printoptions)},
-    **dict.fromkeys((os.urandom, random.random, random.getrandbits, uuid.uuid1.__code__, random.Random.seed.__code__),
-                    (AGAIN, DRAWN, False)),
+    **dict.fromkeys((os.urandom, random.random, random.getrandbits, uuid.uuid1.__code__,
+                     random.Random.seed.__code__), (AGAIN, DRAWN, False)),
     **dict.fromkeys((open, input, os.open, os.stat, os.listdir, os.scandir, os.getcwd, *ENVIRONMENT), (AGAIN, ASK, False)),
     **{getattr(type(os.environ), name).__code__: (OUTCOME, SETTING, False) for name in ("__setitem__", "__delitem__")},
     **dict.fromkeys((globals, eval, exec), (UNSEEN, "Write the name, or the expression, itself", True)),
@@ -105,12 +106,12 @@ LOGS = {id(getattr(logging.Logger, name).__code__)
 # modules whose functions tell of the clock, the process or a setting, and those of them that do not
 TELLING = set("time posix nt sys gc _locale resource decimal threading locale platform tempfile "
               "_contextvars".split())
-SILENT = {"sleep", "mktime", "strptime", "fspath", "intern", "exc_info", "exit", "get_ident", "RLock"}
+SILENT = set("sleep mktime strptime fspath intern exc_info exit get_ident RLock".split())
 # modules that read files, but not for the program
 MACHINERY = ("importlib", "linecache", "tokenize", "warnings")
 TRACER = __name__.rpartition(".")[0]
 PACKAGE = __name__.partition(".")[0]
-OURS = tuple(f"{PACKAGE}.{room}" for room in ("runtime", "explain", "lower", "strategies", "errors"))
+OURS = tuple(f"{PACKAGE}.{r}" for r in ("runtime", "explain", "lower", "strategies", "errors"))
 CHANGES = set("append extend insert pop remove clear sort reverse update setdefault popitem add discard appendleft extendleft "
               "popleft rotate STORE_SUBSCR STORE_SLICE DELETE_SUBSCR".split())
 
@@ -186,7 +187,7 @@ class Outside:
 
         A class does not lead there through its functions.
         """
-        pending = [key for key, (value, _) in self.met.items() if seen_as_traced(value) or _draws(value)]
+        pending = [key for key, (v, _) in self.met.items() if seen_as_traced(v) or _draws(v)]
         found = set(pending)
         while pending:
             key = pending.pop()
@@ -226,21 +227,23 @@ class Outside:
             can_be_reopened = base is None or not memoryview(base).readonly
         except TypeError:
             can_be_reopened = False
-        for each in reversed(chain) if can_be_reopened else ():  # a view is opened only after its base
+        # A view is opened only after its base.
+        for each in reversed(chain) if can_be_reopened else ():
             if each.flags.writeable:
                 each.flags.writeable = False
                 self._locked.append(each)
 
     # ------------------------------------------------------------ while it runs
     def _watch(self, frame: types.FrameType, event: str, called: Any) -> None:
-        """Record what code runs. Refuse what asks for the time, for random numbers, for files ..."""
+        """Record what code runs. Refuse what asks for the time, random numbers, files ..."""
         if self._writing or (event == "call" and id(frame.f_code) in self._streams):
             # what becomes of a text is no part of the program
             self._writing = None if event == "return" and frame is self._writing else self._writing or frame
             return
         if event == "call":
             called, asks = frame.f_code, frame.f_back
-            if id(called) in self._quiet:  # a hash of code takes long, and most runs again and again
+            # A hash of code takes long, and most runs again and again.
+            if id(called) in self._quiet:
                 return
             ours = str(frame.f_globals.get("__name__")).startswith(PACKAGE)
             if not ours or (user_file(called.co_filename) and called.co_filename != "<string>"):
@@ -274,8 +277,8 @@ class Outside:
         if called.__name__ in ("__subclasses__", "locked"):
             return AGAIN, ASK, True
         if isinstance(owner, type):
-            return next((ASKED[each] for base in owner.__mro__ if (each := getattr(base, called.__name__, None)).__hash__
-                         and each in ASKED), None)
+            found = (getattr(base, called.__name__, None) for base in owner.__mro__)
+            return next((ASKED[each] for each in found if each.__hash__ and each in ASKED), None)
         told = (*SCALARS, *OWNED, *LOCKS, type, ModuleType, weakref.ref)
         if id(owner) in self.met and not takes_text(owner) and not isinstance(owner, told):
             by_identity = type(owner).__hash__ in (None, object.__hash__)
@@ -333,7 +336,8 @@ class Outside:
                                      **{k: self.seen(each) for k, each in value.keywords.items()})
         if isinstance(value, ModuleType):
             made = self.copies[key] = ModuleType(value.__name__)
-            vars(made).update({name: self.seen(each) for name, each in [*vars(value).items()]})  # it may grow meanwhile
+            # It may grow meanwhile.
+            vars(made).update({name: self.seen(each) for name, each in [*vars(value).items()]})
         elif kind in (dict, OrderedDict, defaultdict):
             made = self.copies[key] = value.copy()
             made.update({k: self.seen(each) for k, each in [*value.items()]})
@@ -353,7 +357,7 @@ class Outside:
         """
         kind, key = type(value), id(value)
         if kind is type and value.__bases__ == (object,) and self._is_namespace(value):
-            data = {name: self.seen(each) for name, each in vars(value).items() if not name.startswith("__")}
+            data = {n: self.seen(each) for n, each in vars(value).items() if not n.startswith("__")}
             made = kind(value.__name__, (), data)
             self.keep(self.met[key][1], made)
             return made
@@ -447,14 +451,14 @@ class Outside:
                     lines[each.positions.lineno].add((each.opname, each.argval))
             for line, done in lines.items():
                 names = {str(name) for _, name in done}
-                stores = any(op.startswith(("STORE_", "DELETE_")) and name in words for op, name in done)
+                stores = any(op.startswith(("STORE_", "DELETE_")) and n in words for op, n in done)
                 good = (3 if stores else 2 if names & CHANGES or {op for op, _ in done} & CHANGES else 1) if names & {*words} else 0
                 if good > best:
                     best, found = good, (f"{user_file(code.co_filename)}:{line}", code.co_name)
         return found
 
     def forget(self) -> None:
-        """Let go of everything. Else the program's copies, which refer to each other, keep objects alive."""
+        """Let go of everything. Else cycles among the program's copies keep objects alive."""
         for each in (self.met, self.copies, self._originals, *self.rebinder.copies.values()):
             each.clear()
 
@@ -473,7 +477,7 @@ class Outside:
 
 
 class _Cached:
-    """A cache from outside (``functools.lru_cache``). Each call asks it again, with the same arguments."""
+    """A cache from outside (``functools.lru_cache``). Each call asks it again, in the same way."""
 
     def __init__(self, cache: Any, outside: Outside) -> None:
         self.__dict__.update(_cache=cache, _outside=outside)
@@ -501,7 +505,10 @@ class _Cached:
 
 
 class _Refusing:
-    """A generator, an iterator or a ``threading.local`` from outside. It is refused: a trace would ask it only once."""
+    """A generator, an iterator or a ``threading.local`` from outside.
+
+    It is refused: a trace would ask it only once.
+    """
 
     def __init__(self, generator: Any, name: str) -> None:
         owner = generator if owner_of(generator) is None else owner_of(generator)

@@ -125,13 +125,13 @@ def _objects(array: Any) -> Iterator[OutsidePart]:
 
 
 def _elements(values: Iterable[Any]) -> Iterator[OutsidePart]:
-    """The objects in a set, or among the keys of a dict. They stay the same: another is another set."""
+    """The objects in a set, or among a dict's keys. They stay the same: another is another set."""
     return (OutsidePart(CellType(each), False, "cell_contents", each) for each in [*values]
             if is_users(type(each)) or isinstance(each, weakref.ref))
 
 
 def _wrapped_by(fn: FunctionType, depth: int = 1) -> Iterator[OutsidePart]:
-    """The user's functions that a library's decorator has put into its own, or into a dict of its own."""
+    """The user's functions that a library's decorator has put into its own, or into its dict."""
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         held = None if cell == CellType() else cell.cell_contents
         leads = depth and isinstance(held, FunctionType) and any(_wrapped_by(held, depth - 1))
@@ -156,7 +156,7 @@ def _of_function(fn: FunctionType) -> Iterator[OutsidePart]:
     An empty cell of the closure is left out.
     """
     known, names = fn.__globals__, _names(fn.__code__)
-    yield from (OutsidePart(known, True, name, known[name], name) for name in names if name in known)
+    yield from (OutsidePart(known, True, n, known[n], n) for n in names if n in known)
     held = [cell.cell_contents for cell in fn.__closure__ or () if cell != CellType()]
     for space in [*held, *(known[name] for name in names if name in known)]:
         is_library = isinstance(space, ModuleType | type) and not is_users(space)
@@ -195,7 +195,8 @@ def owner_of(value: object) -> Any:
 
 def is_users(kind: type | ModuleType) -> bool:
     """Whether a class or module is one of the user's."""
-    if isinstance(kind, type) and issubclass(kind, threading.local):  # its attributes are another thread's
+    # Its attributes are another thread's.
+    if isinstance(kind, type) and issubclass(kind, threading.local):
         return False
     if kind is types.SimpleNamespace or (kind.__module__ if isinstance(kind, type) else kind.__name__) == "__main__":
         return True
@@ -253,7 +254,9 @@ def state(value: Any) -> dict[tuple[bool, Any], Any]:
 
 
 def memory(value: Any) -> bytes | None:
-    """The memory that a value lets others read: of an ``array.array``, a ctypes object, a NumPy record ... Else None.
+    """The memory that a value lets others read, else None.
+
+    Such a value is an ``array.array``, a ctypes object, a NumPy record ...
 
     An array that is locked cannot change.
     """
@@ -301,11 +304,11 @@ def changed_keys(value: Any, was: dict[tuple[bool, Any], Any], now: dict[tuple[b
 
     Not those of ``functools.cached_property``, unless it is a traced value that it keeps.
     """
-    new = [(is_item, key) for (is_item, key), each in now.items() if (is_item, key) not in was and (
+    new = [(is_item, k) for (is_item, k), each in now.items() if (is_item, k) not in was and (
         is_item or isinstance(each, TracedArray)
-        or not isinstance(inspect.getattr_static(type(value), key, None), functools.cached_property))]
+        or not isinstance(inspect.getattr_static(type(value), k, None), functools.cached_property))]
     changed = new + [key for key, each in was.items() if not same(now.get(key, now), each)]
-    moved = [key for key, other in zip(was, now, strict=False) if key != other and isinstance(value, dict)]
+    moved = [key for key, o in zip(was, now, strict=False) if key != o and isinstance(value, dict)]
     return changed or moved
 
 

@@ -76,10 +76,11 @@ from .recorder import SMALL, Recorder, current, refuse, user_file
 GONE = (AttributeError, KeyError, IndexError, TypeError, ValueError, ReferenceError)
 # Code with these may read attributes of any name.
 DESCRIPTORS = (partialmethod, singledispatchmethod)  # their functions are not the class's own
-DYNAMIC = {"getattr", "vars", "dir", "__dict__", "__getattribute__", "__getstate__", "asdict", "fields", "astuple", "attrgetter",
-           "getmembers", "format", "format_map"}
+DYNAMIC = set("getattr vars dir __dict__ __getattribute__ __getstate__ asdict fields astuple "
+              "attrgetter getmembers format format_map".split())
 CONTAINERS = (dict, list, tuple, deque, MappingProxyType)
-ASKING = {"hasattr", "__getattr__", "AttributeError", *DYNAMIC}  # code with these notices a new attribute
+# Code with these notices a new attribute.
+ASKING = {"hasattr", "__getattr__", "AttributeError", *DYNAMIC}
 # code with these notices whether two outside objects are the same
 SAME = set("IS_OP CONTAINS_OP BUILD_SET is_ is_not index count remove set frozenset fromkeys".split())
 FEW = 32  # numbers of a list or dict that are compared one by one
@@ -88,7 +89,7 @@ ASKED_OF = {"__code__", "__closure__", *TOLD, "signature", "getfullargspec", "ge
             "get_type_hints", "getclosurevars"}
 # a word in code -> what it reads of a function or class
 NAMES = {**dict.fromkeys(ASKED_OF, "__annotations__"), "fields": "__dataclass_fields__",
-         **{name: name for name in ("__name__", "__qualname__", "__doc__", "__module__", "__match_args__")}}
+         **{n: n for n in ("__name__", "__qualname__", "__doc__", "__module__", "__match_args__")}}
 
 
 UNCACHED = "Give a function the cache: each call asks it again"
@@ -138,8 +139,12 @@ def _decimals() -> str:
 
 
 def raises() -> str:
-    """What now makes NumPy raise, print or log an error of floating point, as an argument of ``np.errstate``. Else empty."""
-    return next((f"{kind}={how!r}" for kind, how in np.geterr().items() if how not in ("ignore", "warn")), "")
+    """What now makes NumPy raise, print or log an error of floating point. Else empty.
+
+    It is an argument of ``np.errstate``.
+    """
+    asked = {kind: how for kind, how in np.geterr().items() if how not in ("ignore", "warn")}
+    return next((f"{kind}={how!r}" for kind, how in asked.items()), "")
 
 
 def _same(found: object, was: object) -> None:
@@ -181,20 +186,24 @@ class ReadsWriter:
         self._executed = {code for code in outside.executed if user_file(code.co_filename)}
         self._viewed = {id(array.base) for array in captured.values()}
         self._copied = outside.copies.keys() - self._viewed
-        self._words = {name for code in self._executed for name in (*code.co_names, *_texts(code.co_consts))}
+        self._words = {name for c in self._executed for name in (*c.co_names, *_texts(c.co_consts))}
         self._words |= {code.co_name for code in self._executed if code.co_name == "__getattr__"}
         self._done = {(each.opname, each.argval) for code in self._executed for each in dis.get_instructions(code)}
         if any(op == "MATCH_CLASS" for op, _ in self._done):
             patterns = [getattr(value, "__match_args__", ()) for value, _ in outside.met.values() if isinstance(value, type)]
             self._words.update(["__match_args__"], *patterns)
-        self._any_words = {name for code in outside.executed for name in code.co_names}  # also those of libraries' code
-        self._words.update(word for value, _ in outside.met.values() if isinstance(value, attrgetter | methodcaller)
-                           for each in value.__reduce__()[1] if isinstance(each, str) for word in each.split("."))
+        # Also those of libraries' code.
+        self._any_words = {name for code in outside.executed for name in code.co_names}
+        for value, _ in outside.met.values():
+            if isinstance(value, attrgetter | methodcaller):
+                texts = (each for each in value.__reduce__()[1] if isinstance(each, str))
+                self._words.update(word for text in texts for word in text.split("."))
         self._seen: dict[int, str] = {}  # id of a visited value -> its name
         self._alive: list[Any] = []  # the visited values, so that their ids stay their own
         self._visited: set[CodeType] = set()  # of functions, with those inside them
         self._checked: set[tuple[Any, str]] = set()  # classes and names of functions
-        self._roots: set[int] = set()  # the function of the method that is traced: it stays the same
+        # The function of the method that is traced: it stays the same.
+        self._roots: set[int] = set()
 
     def bind(self, name: str, value: Any) -> str:
         """A name in the text for a constant."""
@@ -233,7 +242,7 @@ class ReadsWriter:
                 self._look(self._expression(name, value, part), part.value)
 
     def _visit_code(self, name: str, fn: FunctionType) -> None:
-        """Check that a function is as it was, and that no global has come between it and a builtin."""
+        """Check that a function is as it was, and that no global hides one of its builtins."""
         self.lines.append(f"if {name}.__code__ is not {self.bind('code', fn.__code__)}: raise Stale")
         self._visited |= codes(fn.__code__)
         for held in filter(None, (fn.__defaults__, fn.__kwdefaults__)):
@@ -274,11 +283,14 @@ class ReadsWriter:
                 self.lines.append(f"if len({held}) != {len(vars(base))}: raise Stale")
 
     def visit_imported(self) -> None:
-        """Visit the modules that the program imports itself. If it compares objects with ``is``, others stay others."""
-        for name in sorted(name for op, name in self._done if op == "IMPORT_NAME" and name in sys.modules):
+        """Visit the modules that the program imports itself.
+
+        If it compares objects with ``is``, others stay others.
+        """
+        for name in sorted(n for op, n in self._done if op == "IMPORT_NAME" and n in sys.modules):
             self._look(f"modules[{name!r}]", sys.modules[name])
         own = [name for name in (*self._seen.values(), *self.arrays.values()) if re.fullmatch(r"[va]\d+", name)]
-        compares = any(op in SAME or (op == "COMPARE_OP" and "=" in value) for op, value in self._done)
+        compares = any(op in SAME or (op == "COMPARE_OP" and "=" in v) for op, v in self._done)
         if len(own) > 1 and (SAME & self._words or compares):
             self.lines.append(f"if len({{{', '.join(f'id({name})' for name in own)}}}) != {len(own)}: raise Stale")
 
@@ -292,7 +304,7 @@ class ReadsWriter:
                 self._look(attribute(name, key, isinstance(space, type)), vars(space)[key])
 
     def look_at_settings(self) -> None:
-        """Check the settings that change what NumPy and Python compute while the program is traced."""
+        """Check the settings that change what NumPy and Python compute during a trace."""
         self.lines.append(f"if errors() is not {self.bind('c', ERRORS.get())} and raises(): raise Stale")
         ran, done = self._outside.executed, {op for op, _ in self._done}
         prints = {"str", "repr", "format", "FORMAT_VALUE"} & (self._words | done)
@@ -306,10 +318,12 @@ class ReadsWriter:
             self.lines.append(f"if registered() != {self.bind('c', get_cache_token())}: raise Stale")
 
     def require_visited(self) -> None:
-        """Raise TraceError if a function ran that no call would look at: a library's object holds it."""
-        for code in [each for each in self._executed - self._visited if each.co_filename != "<string>"]:
-            raise refuse(f"{code.co_name}(), which the program calls through an object of a library", UNSEEN,
-                         "Call the function itself", (f"{user_file(code.co_filename)}:{code.co_firstlineno}", code.co_name))
+        """Raise TraceError if a function ran that no call looks at: a library's object has it."""
+        for code in self._executed - self._visited:
+            if code.co_filename != "<string>":
+                at = f"{user_file(code.co_filename)}:{code.co_firstlineno}", code.co_name
+                raise refuse(f"{code.co_name}(), which the program calls through an object of a "
+                             "library", UNSEEN, "Call the function itself", at)
 
     def visit_weakly(self, value: Any) -> None:
         """Visit the object of a bound method, without keeping the object alive."""
@@ -334,7 +348,7 @@ class ReadsWriter:
         return f"{holder}[{repr(part.key) if plain else self.bind('key', part.key)}]"
 
     def _visit_class(self, name: str, value: Any, kind: type) -> None:
-        """Visit the functions of a class that have run, and what it or its object has from the class and its bases."""
+        """Visit a class's functions that have run, and what it or its object has from classes."""
         own = {} if kind is value else attributes(value)
         self._count_names(kind)
         for base in kind.__mro__:
@@ -376,7 +390,7 @@ class ReadsWriter:
                 self._look(f"{self.bind(base.__name__, base)}.__dict__[{key!r}]", member)
 
     def _look_at_descriptor(self, kind: type, base: type, key: str, member: Any) -> None:
-        """Visit an object of the user's that answers for an attribute, and check that no class hides it."""
+        """Visit a user's object that answers for an attribute, and check that no class hides it."""
         if key in self._words and isinstance(member, CACHE):
             raise refuse(f"{base.__name__}.{key}(), a method with a cache", AGAIN, UNCACHED,
                          self._outside.line_of([key]))
@@ -386,7 +400,9 @@ class ReadsWriter:
             self.lines += [f"if {key!r} in {self.bind(heir.__name__, heir)}.__dict__: raise Stale" for heir in heirs]
 
     def _look_at_memory(self, read: str, value: Any) -> None:
-        """Write the line for memory that NumPy or Python may have computed with: an array, a ctypes object, a record ...
+        """Write the line for memory that NumPy or Python may have computed with.
+
+        It is that of an array, a ctypes object, a record ...
 
         Raises TraceError for much memory that only they have read, and for a pointer of ctypes.
         """
@@ -395,11 +411,12 @@ class ReadsWriter:
             self.lines.append(f"if content({read}) != {self.bind('c', content)}: raise Stale")
         elif content is not None and id(value) not in self._captured.keys() | self._viewed:
             seen = "a pointer" if points else f"{len(content):,} bytes"
-            raise refuse(f"{read}, {seen} that Python or NumPy reads while the program is traced", AGAIN,
-                         "Pass it in as an argument, or compute with it outside and pass the result", current().begins)
+            raise refuse(f"{read}, {seen} that Python or NumPy reads while the program is traced",
+                         AGAIN, "Pass it in as an argument, or compute with it outside and pass "
+                         "the result", current().begins)
 
     def _look_at_array(self, read: str, value: np.ndarray) -> None:
-        """Write the lines that read an array and check that it is of the same kind, also the same array at every place."""
+        """Write the lines that read an array and check its kind, and that all places hold it."""
         if id(value) in self.arrays:
             self.lines.append(f"if {read} is not {self.arrays[id(value)]}: raise Stale")
             return

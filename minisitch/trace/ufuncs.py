@@ -85,7 +85,8 @@ def _primitive(ufunc: np.ufunc, *operands: TracedArray) -> TracedArray:
 def _library(ufunc: np.ufunc, *operands: TracedArray) -> Any:
     """The ufunc itself, called between kernels. So every real-valued ufunc can be recorded."""
     dtypes = _resolve(ufunc, tuple(o.dtype for o in operands), None)[ufunc.nin:]
-    results = tuple(record("ufunc", *operands, name=ufunc.__name__, output=i, dtype=dtype.name) for i, dtype in enumerate(dtypes))
+    results = tuple(record("ufunc", *operands, name=ufunc.__name__, output=i, dtype=dtype.name)
+                    for i, dtype in enumerate(dtypes))
     return results if len(results) > 1 else results[0]
 
 
@@ -129,7 +130,8 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
 def _power(ufunc: np.ufunc, x: TracedArray, exponent: Any, settled: TracedArray, root: bool) -> TracedArray:
     """Small Python exponents become products or roots, as in NumPy's fast path for 2 and 0.5.
 
-    ``root``: NumPy takes the root here. Elsewhere it takes the power: that of -inf is inf, that of -0.0 is 0.0.
+    ``root``: NumPy takes the root here. Elsewhere it takes the power: that of -inf is inf, that of
+    -0.0 is 0.0.
     """
     if x.dtype.kind in "iu":
         if exponent < 0:
@@ -147,7 +149,10 @@ def _power(ufunc: np.ufunc, x: TracedArray, exponent: Any, settled: TracedArray,
 
 
 def _takes_root(x: Any, exponent: Any, dtype: np.dtype) -> bool:
-    """Whether np.power takes the root if the exponent is 0.5: one exponent for all elements, and no float16."""
+    """Whether np.power takes the root if the exponent is 0.5.
+
+    That takes one exponent for all elements, and no float16.
+    """
     shape = np.shape(exponent)
     return dtype in (np.float32, np.float64) and (not shape or (np.size(exponent) == 1 and np.shape(x) not in ((), shape)))
 
@@ -155,7 +160,10 @@ def _takes_root(x: Any, exponent: Any, dtype: np.dtype) -> bool:
 @method
 @answers(operator.pow)
 def __pow__(x: TracedArray, exponent: Any) -> Any:
-    """``x ** exponent``. Unlike np.power, arrays square bools and take the root of float16, and scalars take no root."""
+    """``x ** exponent``.
+
+    Unlike np.power, arrays square bools and take the root of float16, and scalars take no root.
+    """
     exponent = plain(exponent)
     if x.is_scalar and (isinstance(exponent, int | float | np.generic) or getattr(exponent, "is_scalar", False)):
         return fresh(elementwise(np.power, [x, operand(exponent)], root=False)[0].node)
@@ -215,7 +223,8 @@ def resolve(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tuple[np
     """``_resolve`` for operands. A dtype that graphs do not have is refused later, on use."""
     ours = getattr(np, ufunc.__name__, None)
     if (isinstance(ours, np.ufunc) and ours is not ufunc) or (ours is None and ufunc.__name__ not in PRIMITIVES):
-        raise refuse(f"the ufunc {ufunc.__name__}", "it is not NumPy's and has no primitive here", "Write it with NumPy functions")
+        raise refuse(f"the ufunc {ufunc.__name__}", "it is not NumPy's and has no primitive here",
+                     "Write it with NumPy functions")
     return _resolve(ufunc, tuple(map(_loop_type, operands)), None if dtype is None else np.dtype(dtype))
 
 
@@ -240,7 +249,8 @@ def call(ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtyp
     """``ufunc(*inputs)``."""
     unknown = set(options) - {"order", "subok"}
     if unknown:
-        raise refuse(f"np.{ufunc.__name__} with {', '.join(sorted(unknown))}=", "the graph has no such option", "Leave it out")
+        raise refuse(f"np.{ufunc.__name__} with {', '.join(sorted(unknown))}=",
+                     "the graph has no such option", "Leave it out")
     if ufunc.__name__ in WHOLE:
         return deliver(WHOLE[ufunc.__name__](*inputs, dtype=dtype), out, casting)
     # no number is None
@@ -248,7 +258,8 @@ def call(ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtyp
         inputs = tuple(False if each is None else each for each in inputs)
         results: tuple[TracedArray, ...] = (constant(ufunc is np.not_equal, np.broadcast_shapes(*map(np.shape, inputs)), bool),)
     else:
-        results = tuple(each if each.ndim else fresh(each.node) for each in elementwise(ufunc, [*map(operand, inputs)], dtype))
+        made = elementwise(ufunc, [*map(operand, inputs)], dtype)
+        results = tuple(each if each.ndim else fresh(each.node) for each in made)
     outs = out if isinstance(out, tuple) else (out,) * len(results)
     if where is not True:
         results = tuple(_chosen(ufunc, bools(where), each, o, casting) for each, o in zip(results, outs, strict=True))
@@ -257,7 +268,10 @@ def call(ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtyp
 
 
 def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None, root: bool = True) -> tuple[TracedArray, ...]:
-    """Resolve, settle, apply. Always returns a tuple of results. ``root``: whether a power of 0.5 may be a root."""
+    """Resolve, settle, apply. Always returns a tuple of results.
+
+    ``root``: whether a power of 0.5 may be a root.
+    """
     if ufunc.__name__ == "power":  # small exponents have rules of their own
         operands = [operands[0], plain(operands[1])]
     dtypes = resolve(ufunc, operands, dtype)
