@@ -441,7 +441,7 @@ def test_a_race_in_a_loop_names_its_lines_from_top_to_bottom(seed, barriers):
 
 def test_a_launch_that_cannot_be_made_says_why():
     text, x = "def copy(x, y):\n    y[cuda.threadIdx.x] = x[cuda.threadIdx.x]\n", np.zeros(4, np.float32)
-    with pytest.raises(ValueError, match=r"copy takes 2 arrays \('x', 'y'\), got 1"):
+    with pytest.raises(ValueError, match=r"copy takes one array for each of \('x', 'y'\), got 1"):
         step(text, [x], 1, 4)
     with pytest.raises(LaunchError, match=r"the block is \(1, 1, 1, 2\): write an integer, or a tuple of up to three"):
         step(text, [x, x.copy()], 1, (1, 1, 1, 2))

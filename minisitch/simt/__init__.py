@@ -134,7 +134,7 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
 def _by_name(program: KernelProgram, arrays: Sequence[Any]) -> dict[str, Any]:
     """The arguments, each with its parameter."""
     if len(arrays) != len(program.parameters):
-        raise LaunchError(f"{program.name} takes {len(program.parameters)} arrays {program.parameters}, got {len(arrays)}")
+        raise LaunchError(f"{program.name} takes one array for each of {program.parameters}, got {len(arrays)}")
     return dict(zip(program.parameters, arrays, strict=True))
 
 
