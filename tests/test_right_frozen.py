@@ -317,10 +317,15 @@ SEEN |= {  # what a function tells without a call of it, and what an object of a
     "a name between underscores of a slot": (lambda x: x * OUT.under.__scale__, lambda i: setattr(OUT.under, "__scale__", i)),
     "the name of a module": (lambda x: x * len(OUT.module.__name__), lambda i: setattr(OUT.module, "__name__", "n" * i)),
     "a note on an error": (lambda x: x * len(getattr(OUT.fault, "__notes__", ())), lambda i: OUT.fault.add_note("heard")),
+    "whether a library's objects are equal": (lambda x: x * (2 if OUT.outer.inner == SAME else 3), lambda i: setattr(SAME, "k", [1.0, 2.0][i % 2])),
+    "whether a library's object has a name": (
+        lambda x: x * (2 if "k" in OUT.outer else 3), lambda i: setattr(OUT.outer, "k", 1) if i == 2 else None),
+    "any name of a library's object": (lambda x: x * getattr(OUT.outer.inner, OUT.letter), lambda i: setattr(OUT.outer.inner, "k", i)),
     "a jitted static method": (lambda x: Hiding.fixed(x), lambda i: setattr(Hiding, "rate", i)),
     "a jitted class method": (lambda x: Lower.of_class(x) + Hiding.of_class(x), lambda i: setattr([Hiding, Lower][i % 2], "rate", i)),
     "a jitted method of an object": (lambda x: OUT.hiding.jitted(x), lambda i: OUT.hiding.__dict__.update(k=i)),
 }
+SAME = argparse.Namespace(k=1.0)
 SCALED, PLUS = Base.scaled, lambda self, x: x + 5
 SUBSTITUTE, PAIR = string.Template.safe_substitute, (lambda a, b: a).__code__
 TANH, NORM, PI, SINE, ABS, THIRD = np.tanh, np.linalg.norm, np.pi, math.sin, abs, (decimal.Decimal(1), decimal.Decimal(3))
@@ -514,7 +519,7 @@ def new_world():
     partial.k = empty.k = vars(hiding)["k"] = Empty.__scale__ = 1.0
     o.v = np.ones(4)
     OUT.__dict__.update(
-        under=Under(), fault=ValueError("first"), closed=closing(1.0), slices=(slice([1.0]), slice(o)), partial=partial, template=string.Template(""), empty=empty, third=np.float64(1 / 3),
+        under=Under(), letter="k", fault=ValueError("first"), closed=closing(1.0), slices=(slice([1.0]), slice(o)), partial=partial, template=string.Template(""), empty=empty, third=np.float64(1 / 3),
         outer=argparse.Namespace(inner=inner, mine=o, cache={"k": 1.0}), lowest=Lowest(), hiding=hiding,
         o=o, d=Derived(), mode=Mode.SLOW, held=type("Held", (), {"__module__": __name__, "field": Field(2.0)})(), looked=Looked(),
         get=operator.attrgetter("k"), numbers=numbers, chained=collections.ChainMap({}, numbers), proxy=types.MappingProxyType(numbers),
@@ -778,6 +783,11 @@ def test_what_each_call_would_do_anew_is_refused_at_its_line(name, tmp_path):
     line = int(re.search(r":(\d+):", str(refused.value))[1])
     assert Path(__file__).read_text(encoding="utf-8").splitlines()[line - 1].strip()[:3] != "def"
     assert before == (np.geterr(), dict(os.environ), len(LISTED), counting.__defaults__)
+
+
+def test_what_a_library_keeps_to_compute_it_once_is_no_write():
+    path = Path("a") / "b.c"
+    assert ms.jit(lambda x: x * len(str(path)) * len(path.suffix), target="reference")(X).tolist() == (X * 10).tolist()
 
 
 def test_the_remedies_work():

@@ -302,14 +302,21 @@ def put_back(value: Any, was: dict[tuple[bool, Any], Any], now: dict[tuple[bool,
 def changed_keys(value: Any, was: dict[tuple[bool, Any], Any], now: dict[tuple[bool, Any], Any]) -> list[tuple[bool, Any]]:
     """The keys that are new, gone or changed, or those of a dict in another order.
 
-    Not those of ``functools.cached_property``, unless it is a traced value that it keeps.
+    Not what a ``functools.cached_property``, or a slot of a library's class, keeps to compute it
+    once, unless it is a traced value.
     """
     new = [(is_item, k) for (is_item, k), each in now.items() if (is_item, k) not in was and (
         is_item or isinstance(each, TracedArray)
-        or not isinstance(inspect.getattr_static(type(value), k, None), functools.cached_property))]
+        or not _keeps(inspect.getattr_static(type(value), k, None)))]
     changed = new + [key for key, each in was.items() if not same(now.get(key, now), each)]
     moved = [key for key, o in zip(was, now, strict=False) if key != o and isinstance(value, dict)]
     return changed or moved
+
+
+def _keeps(member: object) -> bool:
+    """Whether this attribute of a class only keeps what its object computes once."""
+    is_slot = isinstance(member, types.MemberDescriptorType) and not is_users(member.__objclass__)
+    return is_slot or isinstance(member, functools.cached_property)
 
 
 def same(now: object, was: object) -> bool:

@@ -70,7 +70,7 @@ from .parts import (
     same,
     takes_text,
 )
-from .recorder import SMALL, Recorder, current, refuse, user_file
+from .recorder import SMALL, Recorder, current, is_inside, refuse, user_file
 
 # raised by reading what is no longer there
 GONE = (AttributeError, KeyError, IndexError, TypeError, ValueError, ReferenceError)
@@ -194,6 +194,9 @@ class ReadsWriter:
             self._words.update(["__match_args__"], *patterns)
         # Also those of libraries' code.
         self._any_words = {name for code in outside.executed for name in code.co_names}
+        # whether code, also a library's, may read attributes of any name
+        self._dynamic = any(not DYNAMIC.isdisjoint(code.co_names) for code in outside.executed
+                            if code in self._executed or not is_inside(code.co_filename, ""))
         for value, _ in outside.met.values():
             if isinstance(value, attrgetter | methodcaller):
                 texts = (each for each in value.__reduce__()[1] if isinstance(each, str))
@@ -228,9 +231,15 @@ class ReadsWriter:
             self.lines.append(f"if content({name}) != {self.bind('c', _content(value))}: raise Stale")
             return
         of = value if isinstance(value, FunctionType | type) else type(value)
-        counts = hasattr(value, "__dict__") or is_users(type(value))
-        if counts and not isinstance(value, type | ModuleType) and ASKING & self._words:
-            self.lines.append(f"if len(attributes({name})) != {len(attributes(value))}: raise Stale")
+        kind, asks = type(value), bool(ASKING & self._words)
+        if is_users(kind) or kind is FunctionType:
+            counted = f"attributes({name})" if asks else ""
+        else:
+            asks = (asks or self._dynamic) and not kind.__module__.startswith("numpy")
+            counted = f"{name}.__dict__" if asks and hasattr(value, "__dict__") else ""
+        if counted and not isinstance(value, type | ModuleType):
+            held = attributes(value) if counted.startswith("attr") else value.__dict__
+            self.lines.append(f"if len({counted}) != {len(held)}: raise Stale")
         named = {NAMES[word] for word in NAMES.keys() & self._words} if is_users_own(of) else set()
         for key in sorted(key for key in named if hasattr(of, key)):
             self._look(f"{name if of is value else f'{name}.__class__'}.{key}", getattr(of, key))
@@ -266,7 +275,7 @@ class ReadsWriter:
         if isinstance(value, type | ModuleType | FunctionType) or is_users(type(value)):
             # a library's class may read attributes of any name
             return bool(DYNAMIC & self._words) or (is_users(type(value)) and not all(map(is_users, type(value).__mro__[:-1])))
-        named = part.key in self._any_words and not part.key.startswith("__")
+        named = (self._dynamic or part.key in self._any_words) and not part.key.startswith("__")
         named = named or part.key in ("__self__", "__wrapped__", CALLED)
         return named and (is_plain(part.value) or id(part.value) in self._outside.met)
 
