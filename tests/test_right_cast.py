@@ -138,6 +138,7 @@ HALVES = {  # NumPy takes the root for one exponent that all elements share, and
     "an exponent each": lambda x, p: x ** p, "an exponent for all": lambda x, p: np.power(x, p[0]), "an array of one": lambda x, p: x ** p[:1],
     "two arrays of one": lambda x, p: x[:1] ** p[:1], "an exponent a row": lambda x, p: x.reshape(3, 2) ** p[:3, None],
     "a scalar to exponents": lambda x, p: x[0] ** p, "NumPy's number": lambda x, p: (x ** x.dtype.type(0.5), x[0] ** x.dtype.type(0.5)),
+    "a number to a scalar": lambda x, p: (-INF ** p[0], -0.0 ** p[0], (-INF) ** p[0], (-0.0) ** p[0], np.power(-INF, p[0])),
     "no axes": lambda x, p: x[0, ...] ** 0.5, "rows": lambda x, p: x.reshape(3, 2) ** p[None, :1]}
 
 

@@ -288,3 +288,15 @@ def test_other_views_of_x_go_into_x(line):
     exec(f"def program(x):\n    {line}\n    return x", space)
     x = np.arange(9.0)
     assert np.array_equal(ms.jit(space["program"], target="python")(x.copy()), space["program"](x.copy()))
+
+
+def test_an_imaginary_part_is_read_only():
+    """A write into the zeros that NumPy shows there was lost without a word."""
+    def program(x):
+        x.imag[0] = 1.0
+        return x
+    for f in (program, ms.jit(program)):
+        with pytest.raises(ValueError, match="read-only"):
+            f(X.copy())
+    same = ms.jit(lambda x: (x.imag, x.imag + x, x[0].imag))(X)
+    assert not same[0].any() and np.array_equal(same[1], X) and type(same[2]) is type(X[0].imag)

@@ -222,7 +222,7 @@ class TracedArray(NDArrayOperatorsMixin):
     T = property(lambda self: traced.transpose(self))
     mT = property(lambda self: traced.matrix_transpose(self._no_scalar("mT")))
     real = property(lambda self: self, lambda self, value: self.fill(value))
-    imag = property(lambda self: fresh(traced.zeros_like(self).node, scalar=self.is_scalar))
+    imag: Any  # in shapes
     # All elements in C order, for reading and writing in any layout. A reshape might copy.
     flat = property(lambda self: view(self, "reshape", shape=(self.type.size,), strides=(1,), mode="flat"),
                     lambda self, value: self.put(np.arange(self.size), value))

@@ -116,6 +116,17 @@ def _backwards(x: TracedArray) -> TracedArray:
     return transpose_view(x, tuple(reversed(range(x.ndim))))
 
 
+def _imag(x: TracedArray) -> TracedArray:
+    """Zeros: no traced value is complex. An array of them is read-only, as NumPy's."""
+    zeros = constant(0, x.shape, x.dtype)
+    if x.is_scalar:
+        return fresh(zeros.node, scalar=True)
+    return view(zeros, "broadcast", shape=x.shape, strides=x.strides_in_elements)
+
+
+TracedArray.imag = property(_imag)
+
+
 @handles(np.reshape)
 def reshape(a, /, shape=None, order="C", *, newshape=None, copy=None):
     x = lift(a)

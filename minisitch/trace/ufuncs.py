@@ -174,6 +174,15 @@ def __pow__(x: TracedArray, exponent: Any) -> Any:
 
 
 @method
+def __rpow__(x: TracedArray, base: Any) -> Any:
+    """``base ** x``. Scalars take no root."""
+    base = plain(base)
+    if x.is_scalar and isinstance(base, int | float | np.generic):
+        return fresh(elementwise(np.power, [operand(base), x], root=False)[0].node)
+    return NDArrayOperatorsMixin.__rpow__(x, base)
+
+
+@method
 @answers(operator.ipow)
 def __ipow__(x: TracedArray, exponent: Any) -> Any:
     return deliver(x ** exponent, x)
