@@ -30,7 +30,7 @@ BUDGETS = {
     "road, code lines": 3_381,
     "afternoon path, code lines": 2_139,
     "road, tokens a code line": 11.5,
-    "package, lines over 100 columns, percent": 2.92,
+    "package, lines over 100 columns, percent": 2.93,
 }
 
 

@@ -155,6 +155,6 @@ class Report:
             launches = f"launches {first} to {last}" if last > first else f"launch {first}"
             out.append(f"  {r.label}: {count(r.life.nbytes, 'byte')} at {r.offset}, {launches}")
         if self.stages.device.kind == "gpu" and plan.library_calls:
-            out += ["", "# library calls on a GPU", *(f"  {l}" for l in library_calls(self.stages))]
+            out += ["", "# library calls on a GPU", *(f"  {each}" for each in library_calls(self.stages))]
         out += ["", f"# decisions: {len(self.decisions)}, with the ids of the whole program", *(f"  {d}" for d in self.decisions)]
         return "\n".join(out)

@@ -368,7 +368,7 @@ class Phase:
     @cached_property
     def width(self) -> int:
         """Neighbouring columns that a thread takes at once."""
-        return max((l.last for l in each(self.nest, Loop) if l.kind == "vector"), default=1)
+        return max((s.last for s in each(self.nest, Loop) if s.kind == "vector"), default=1)
 
 
 @dataclass(frozen=True)

@@ -440,7 +440,7 @@ class Memory:
         who = self.now.who(before), self.now.who(now)
         queues = ", and no release and acquire," * self.program.has_queues
         advice = _advice(before, now, first, second)
-        if before.block != now.block and any("threadfence_block" in l for l in self.program.lines):
+        if before.block != now.block and any("threadfence_block" in line for line in self.program.lines):
             advice = ". cuda.threadfence_block() orders memory for the threads of one block: write cuda.threadfence()"
         elif before.block != now.block and self.program.waits_for("atomic") and "atomic" not in (first.verb, second.verb):
             advice = f". {FLAGS}{advice}"

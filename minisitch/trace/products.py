@@ -160,7 +160,7 @@ def _arrange(term: Term, letters: str) -> TracedArray:
 def _contract(a: Term, b: Term, needed: str) -> Term:
     """Two operands into one. A ``matmul`` sums over common letters that are not needed."""
     a, b = _sum_out(a, b.letters + needed), _sum_out(b, a.letters + needed)
-    sides = a.sides() | {l: n for l, n in b.sides().items() if n != 1 or l not in a.letters}
+    sides = a.sides() | {x: n for x, n in b.sides().items() if n != 1 or x not in a.letters}
     batch = "".join(c for c in a.letters if c in b.letters and c in needed)
     inner = "".join(c for c in a.letters if c in b.letters and c not in needed)
     rows = "".join(c for c in a.letters if c not in b.letters)

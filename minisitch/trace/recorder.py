@@ -135,7 +135,7 @@ def _loops(code: CodeType) -> tuple[tuple[int, int, int], ...]:
 
     Each is the offsets of its first and last instruction, and its first line.
     """
-    lines = {offset: line for a, last, line in code.co_lines() for offset in range(a, last) if line}
+    lines = {offset: line for first, last, line in code.co_lines() for offset in range(first, last) if line}
     jumps = ((s.argval, s.offset) for s in dis.get_instructions(code) if s.opcode in dis.hasjrel)
     return tuple((to, at, lines.get(to, code.co_firstlineno)) for to, at in jumps if to < at)
 
@@ -267,8 +267,8 @@ class Recorder:
         if not where or self._warned:
             return
         found: list[tuple[str, Any, FrameType]] = [
-            (f"the loop at line {line}", (frame.f_code, a), frame) for frame in _user_frames(_ENTRY)
-            for a, last, line in _loops(frame.f_code) if a <= frame.f_lasti <= last]
+            (f"the loop at line {line}", (frame.f_code, first), frame) for frame in _user_frames(_ENTRY)
+            for first, last, line in _loops(frame.f_code) if first <= frame.f_lasti <= last]
         for what, key, frame in found or [("this line", where, next(_user_frames()))]:
             self._recorded_by[key] += 1
             if self._recorded_by[key] == MANY and not self._warned:

@@ -158,7 +158,7 @@ def _tidy(listing: str, name: str) -> str:
     mangled = set(re.findall(r"\b_ZN\w+", code))
     for symbol in sorted(mangled, key=len, reverse=True):
         code = code.replace(symbol, name if name in symbol else symbol[:24])
-    lines = [re.sub(r"^\s*/\*(\w+)\*/\s+", r"    \1  ", l).rstrip(" ;") for l in code.splitlines()
-             if re.match(r"\s*/\*\w+\*/", l) or re.match(r"[.\w$]+:$", l)]
+    lines = [re.sub(r"^\s*/\*(\w+)\*/\s+", r"    \1  ", each).rstrip(" ;") for each in code.splitlines()
+             if re.match(r"\s*/\*\w+\*/", each) or re.match(r"[.\w$]+:$", each)]
     kept = (line for line in lines if not re.fullmatch(r" +\w+  NOP", line))
     return "\n".join(line for line in kept if not line.startswith(".text.")) + "\n"

@@ -127,7 +127,7 @@ class Explorer:
             if self.found[v]:
                 levels.setdefault(steps[v], []).append(v)
         seen: list[Candidate] = []
-        pools = [self._combine(Candidate(0, 0, 0, 0.0), l, seen) for _, l in sorted(levels.items())]
+        pools = [self._combine(Candidate(0, 0, 0, 0.0), level, seen) for _, level in sorted(levels.items())]
         while len(pools) > 1:
             pairs = [pools[k:k + 2] for k in range(0, len(pools), 2)]
             pools = [self._merge(p[0], p[1], seen) if len(p) == 2 else p[0] for p in pairs]
