@@ -80,7 +80,7 @@ def test_the_measured_table_is_the_demos(monkeypatch):
     measure = __import__("measure")
     name, (fn, args) = next(iter(measure.programs().items()))
     assert fn is demo.gpt and name.startswith("GPT block")
-    tokens, targets = demo.make_batch((ROOT / "README.md").read_bytes())
+    tokens, targets = demo.make_batch(demo.default_text()[1])
     assert (args[0] == tokens).all() and (args[1] == targets).all()
     found = ms.compare(softmax, X, target="python", strategies=measure.SHOWN, seconds=0.01)
     headings, _, *rows = measure.table(found).splitlines()

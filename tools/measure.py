@@ -59,7 +59,7 @@ def programs() -> dict[str, tuple[Callable[..., Any], tuple]]:
     def array(*shape: int) -> np.ndarray:
         return random.standard_normal(shape, np.float32)
 
-    text = (ROOT / "README.md").read_bytes()
+    _, text = demo.default_text()
     return {
         "GPT block, 4 x 256 tokens, hidden 256": (demo.gpt, (*demo.make_batch(text), demo.make_weights())),
         "BERT-base layer, 8 x 128 tokens": bert.make("base"),
