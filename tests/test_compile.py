@@ -418,6 +418,33 @@ def test_compile_many_compiles_each_once_and_says_which(monkeypatch):
         assert y[0] == n
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_many_kernels_are_compiled_in_two_processes(killed, monkeypatch, tmp_path):
+    """What the other process compiles comes from the cache; if it dies, this one compiles all that is left."""
+    monkeypatch.setenv("MINISITCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(compiler, "elsewhere", compiler.Elsewhere())  # of which nobody has asked anything yet
+    asked, beside = [], compiler.elsewhere.compile
+
+    def compile_beside(request, folder):
+        asked.append(request)
+        beside(request, folder)
+        if killed and compiler.elsewhere.process:
+            compiler.elsewhere.process.kill()
+    monkeypatch.setattr(compiler.elsewhere, "compile", compile_beside)
+    requests = [Request(*each(f"x[i] * np.float32({n}) + np.float32(0.{killed:d}5)"), F32) for n in range(12)]
+    made = compile_many(requests)
+    assert asked and asked == requests[:-len(asked) - 1:-1], "from the end"
+    assert {m.origin for m in made} == {"compiled", "disk"}
+    assert len(list(tmp_path.glob("*.bin"))) >= len(requests)
+    for n, kernel in enumerate(made):
+        x, y = np.ones(1, np.float32), np.empty(1, np.float32)
+        kernel.function(0, 1, x, y)
+        assert y[0] == n + np.float32(f"0.{killed:d}5")
+    for _ in range(100):  # it ends by itself: an idle process would keep 100 MB
+        time.sleep(0.05 * (compiler.elsewhere.process is not None))
+    assert compiler.elsewhere.process is None
+
+
 # ---------------------------------------------------------------- speed, and what is not imported
 
 

@@ -42,7 +42,8 @@ import subprocess
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -59,6 +60,7 @@ from .indices import named_once
 from .object_code import Code, Image
 from .parts import call_of, in_parts
 from .primitives import intrinsics
+from .workers import thread_count
 
 # IEEE arithmetic, operation by operation, as in NumPy. These flags of LLVM are off:
 # contract: sqrt(a * a - b * b) became NaN where a == b. It is on under exact=False, and in the
@@ -73,8 +75,9 @@ RUN = 0  # position on the board of the thread pool: the address of the function
 WHOLE = 1 << 40  # the length that arrays have inside a kernel, which does not check its indices
 # Bytes of scratch rows that one function keeps on the stack; the rest come from the allocator.
 STACK = 1 << 16
-# Kernels compiled in this process: for each, LLVM keeps nearly a MB until the process ends.
+# Kernels compiled in one process: for each, LLVM keeps nearly a MB until the process ends.
 MOST_HERE = 64
+MANY = 4  # kernels that are worth another process, which needs a second to begin
 
 lock = threading.RLock()  # held while LLVM works, so that no fork and no exit comes in between
 # At exit, wait until a background thread has finished the kernel that it compiles.
@@ -165,14 +168,64 @@ def forget_code() -> None:
 
 
 def compile_many(requests: Iterable[Request]) -> list[Compiled]:
-    """Compile several kernels, one after the other: Numba compiles under a global lock."""
+    """Compile several kernels, many of them in two processes.
+
+    Numba compiles under a global lock, so this process compiles one after the other. With
+    ``MANY`` or more, another process compiles the last of them at the same time.
+    """
     wanted = list(requests)
     distinct = dict.fromkeys(wanted)
     made: dict[Request, Compiled] = {}
-    for number, request in enumerate(distinct, 1):
-        now(f"compiling kernel {number} of {len(distinct)}")
-        made[request] = _compile(request)
+    with _shared(distinct) as turn:
+        for number, request in enumerate(distinct, 1):
+            now(f"compiling kernel {number} of {len(distinct)}")
+            turn(request)
+            made[request] = _compile(request)
     return [made[request] for request in wanted]
+
+
+@contextlib.contextmanager
+def _shared(requests: Collection[Request]) -> Iterator[Callable[[Request], object]]:
+    """Let the other process begin at the end of the requests that nobody has compiled yet.
+
+    Call the function with each request in order: it takes the request, or waits until the other
+    process has compiled it into the cache.
+    """
+    folder, left = store.folder(), deque[Request]()
+
+    def kept(request: Request) -> bool:
+        return folder is not None and (folder / f"{_key(request)}.bin").exists()
+
+    if folder and len(requests) >= MANY and thread_count() > 1:
+        left.extend(r for r in requests if not (_memory.get(_key(r)) or kept(r)))
+    if folder is None or len(left) < MANY or object_code.is_switched_off():
+        yield lambda request: None
+        return
+    done = {request: threading.Event() for request in left}
+
+    def work() -> None:
+        while left:
+            with contextlib.suppress(IndexError):  # the last one was taken meanwhile
+                request = left.pop()
+                try:
+                    elsewhere.compile(request, folder)
+                finally:
+                    done[request].set()
+                if not kept(request):  # it fails, or the cache cannot be written
+                    break
+        elsewhere.rest()
+
+    def turn(request: Request) -> None:
+        try:
+            left.remove(request)
+        except ValueError:  # the other process has it, or it was compiled before
+            done[request].wait() if request in done else None
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        yield turn
+    finally:
+        left.clear()
 
 
 def compile_c_functions(name: str, compile: Callable[[], Sequence[Any]]) -> list[Code]:
@@ -593,38 +646,40 @@ def _read_surroundings() -> tuple[str, ...]:
 
 
 class Elsewhere:
-    """Compiles in another process after this one has compiled ``MOST_HERE`` kernels.
+    """Compiles in another process, of which each compiles at most ``MOST_HERE`` kernels.
 
-    After ``MOST_HERE`` more kernels a new process takes over: LLVM never frees what it compiled.
-    Each request and each answer is one line of JSON.
+    LLVM never frees what it compiled. So after ``MOST_HERE`` kernels here, all others are compiled
+    there. Each request and each answer is one line of JSON.
     """
 
     def __init__(self) -> None:
-        self.made = 0  # kernels, by the present process
+        self.here = self.there = 0  # kernels, by this process and by the present other one
         self.process: subprocess.Popen[str] | None = None
+        self.turn = threading.Lock()
 
     def try_to(self, request: Request, folder: Path) -> None:
-        """Compile into the cache, if this process has compiled enough. The caller sees failures.
+        """Compile into the cache, if this process has compiled enough. The caller sees failures."""
+        self.here += 1
+        if self.here > MOST_HERE:
+            self.compile(request, folder)
 
-        Only one thread at a time may call this.
-        """
-        self.made += 1
-        if self.made <= MOST_HERE:
-            return
-        if self.made > 2 * MOST_HERE:
+    def compile(self, request: Request, folder: Path) -> None:
+        """Compile into the cache. The caller sees failures: the cache does not have it."""
+        with self.turn:
+            if self.there >= MOST_HERE:
+                self.end()
+            self.there += 1
+            try:
+                self.process = self.process or self._begin()
+                assert self.process.stdin and self.process.stdout
+                asked = json.dumps([str(folder), *dataclasses.astuple(request)])
+                self.process.stdin.write(asked + "\n")
+                self.process.stdin.flush()
+                if self.process.stdout.readline() == "done\n":
+                    return
+            except (OSError, ValueError):
+                pass
             self.end()
-            self.made = MOST_HERE + 1
-        try:
-            self.process = self.process or self._begin()
-            assert self.process.stdin and self.process.stdout
-            asked = json.dumps([str(folder), *dataclasses.astuple(request)])
-            self.process.stdin.write(asked + "\n")
-            self.process.stdin.flush()
-            if self.process.stdout.readline() == "done\n":
-                return
-        except (OSError, ValueError):
-            pass
-        self.end()
 
     @staticmethod
     def _begin() -> subprocess.Popen[str]:
@@ -633,15 +688,21 @@ class Elsewhere:
         return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
+    def rest(self) -> None:
+        """End the other process, unless this one has compiled enough."""
+        with self.turn:
+            if self.here < MOST_HERE:
+                self.end()
+
     def end(self) -> None:
-        if self.process:
-            self.process.kill()
-            self.process.communicate()
-            self.process = None
+        process, self.process, self.there = self.process, None, 0
+        if process:
+            process.kill()
+            process.communicate()
 
     def forget(self) -> None:
         """In a child of this process: the other process is its parent's."""
-        self.process = None
+        self.process, self.there, self.turn = None, 0, threading.Lock()
 
 
 elsewhere = Elsewhere()
