@@ -1,8 +1,10 @@
 """What outlives a traced program, and what asks it for arrays."""
 
 import functools
+import gc
 import math
 import re
+import sys
 
 import numba
 import numpy as np
@@ -256,3 +258,26 @@ def test_a_range_of_a_traced_length_says_what_to_pass():
     with pytest.raises(ms.TraceError, match="np.arange with a traced number: its length depends on values. Pass the number as a Python int"):
         ms.jit(lambda n: np.arange(n))(np.int64(4))
     assert ms.jit(lambda n: np.arange(n) * 2)(4).tolist() == [0, 2, 4, 6]
+
+
+def test_nothing_is_collected_while_a_program_runs():
+    """The collector closed a generator of another program, whose code was taken for code of this one: a refusal now and then."""
+    during = []
+
+    def note(phase, info):
+        frames = [sys._getframe()]
+        while frames[-1].f_back:
+            frames.append(frames[-1].f_back)
+        during.append(any(frame.f_code.co_name == "program" for frame in frames))
+
+    def program(x):
+        return sum([x + k for k in range(50)])
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(note)
+    gc.set_threshold(1, 1, 1)
+    try:
+        ms.trace(program, (np.ones(3),))
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(note)
+    assert during and not any(during) and gc.isenabled()

@@ -24,7 +24,7 @@ ROAD = ("strategies.astitch", "stitch.body", "stitch.loops", "schedule", "kernel
 AFTERNOON = ("graph", "fuse", "strategies.astitch", "stitch.dominants", "stitch.subroots", "stitch.mapping", "stitch.plan",
              "stitch.loops", "kernel.ir", "kernel.verify", "schedule", "cuda_emit", "lower")
 BUDGETS = {
-    "package, code lines": 23_866,  # without course/ and the explorer, which have bounds of their own
+    "package, code lines": 23_871,  # without course/ and the explorer, which have bounds of their own
     "course, code lines": 2_030,
     "explorer, code lines": 625,
     "road, code lines": 3_381,

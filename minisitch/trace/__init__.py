@@ -14,6 +14,7 @@ again at each call. ``refusals`` says why something cannot be traced, and what t
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -203,6 +204,8 @@ def _run(fn: Callable, inputs: Tree, arrays: Sequence[TracedArray | Number], rec
                      "Call it under np.errstate(all='warn'), and check the result, as with np.isfinite(y).all()", recorder.begins)
     outside, called = recorder.outside, rebind(fn)
     positional, named = unflatten(with_statics(inputs, outside.seen), arrays)
+    collects = gc.isenabled()
+    gc.disable()  # it closes generators of other programs: their code would seem to be this one's
     try:
         outside.close()
         result = run_program(called, positional, named)
@@ -219,6 +222,8 @@ def _run(fn: Callable, inputs: Tree, arrays: Sequence[TracedArray | Number], rec
     finally:
         outside.watch(False)
         undisturbed(outside.reopen)
+        if collects:
+            gc.enable()
     return result, positional, named
 
 
