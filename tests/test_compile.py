@@ -422,7 +422,7 @@ def test_compile_many_compiles_each_once_and_says_which(monkeypatch):
 def test_many_kernels_are_compiled_in_two_processes(killed, monkeypatch, tmp_path):
     """What the other process compiles comes from the cache; if it dies, this one compiles all that is left."""
     monkeypatch.setenv("MINISITCH_CACHE", str(tmp_path))
-    monkeypatch.setattr(compiler, "elsewhere", compiler.Elsewhere())  # of which nobody has asked anything yet
+    monkeypatch.setattr(compiler, "elsewhere", compiler.Elsewhere())  # it has compiled nothing yet
     asked, beside = [], compiler.elsewhere.compile
 
     def compile_beside(request, folder):

@@ -186,10 +186,10 @@ def compile_many(requests: Iterable[Request]) -> list[Compiled]:
 
 @contextlib.contextmanager
 def _shared(requests: Collection[Request]) -> Iterator[Callable[[Request], object]]:
-    """Let the other process begin at the end of the requests that nobody has compiled yet.
+    """The other process compiles the last requests into the cache at the same time.
 
-    Call the function with each request in order: it takes the request, or waits until the other
-    process has compiled it into the cache.
+    It leaves out those that are compiled already. Call the function with each request in order: it
+    keeps the request for this process, or waits until the other one has compiled it.
     """
     folder, left = store.folder(), deque[Request]()
 
@@ -646,7 +646,7 @@ def _read_surroundings() -> tuple[str, ...]:
 
 
 class Elsewhere:
-    """Compiles in another process, of which each compiles at most ``MOST_HERE`` kernels.
+    """Compiles in another process. Each process compiles at most ``MOST_HERE`` kernels.
 
     LLVM never frees what it compiled. So after ``MOST_HERE`` kernels here, all others are compiled
     there. Each request and each answer is one line of JSON.
