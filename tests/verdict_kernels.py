@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+from inspect import getsource
+
 import numpy as np
+from test_textbook_kernels import stencil_with_halo
 
-F, I = np.float32, np.int32
-
-
-def fl(*s):
-    return (np.arange(int(np.prod(s)), dtype=F).reshape(s) % 7) - 3
+FLOAT, INT = np.float32, np.int32
 
 
-def z(*s, d=F):
-    return np.zeros(s, d)
+def ramp(*shape):
+    """Small whole numbers, positive and negative."""
+    return (np.arange(int(np.prod(shape)), dtype=FLOAT).reshape(shape) % 7) - 3
 
 
-def un(*s, d=F):
-    return np.full(s, 77, d)
+def zeros(*shape, d=FLOAT):
+    return np.zeros(shape, d)
 
 
+def unwritten(*shape, d=FLOAT):
+    """What an output holds before the kernel writes it."""
+    return np.full(shape, 77, d)
+
+
+# name -> text, blocks, threads of a block, the arrays, what they hold afterwards, options of ``step``
 RIGHT = {}
 
 
-def r(name, text, grid, block, arrays, want, **o):
-    RIGHT[name] = (text, grid, block, arrays, want, o)
+def right(name, text, grid, block, arrays, want, **options):
+    RIGHT[name] = (text, grid, block, arrays, want, options)
 
 
-r("grid barrier two phase","""
+right("grid barrier two phase", """
 def k(x, p, y):
     g = cuda.cg.this_grid()
     i = cuda.grid(1)
@@ -34,8 +40,8 @@ def k(x, p, y):
     g.sync()
     n = cuda.gridsize(1)
     y[i] = p[(i + 1) % n]
-""",4,32,lambda:{"x":fl(128),"p":un(128),"y":un(128)},lambda a:{"y":np.roll(a["x"]*2,-1)})
-r("three grid barriers swap","""
+""", 4, 32, lambda: {"x": ramp(128), "p": unwritten(128), "y": unwritten(128)}, lambda a: {"y": np.roll(a["x"]*2, -1)})
+right("three grid barriers swap", """
 def k(a, b, y):
     i = cuda.grid(1)
     n = cuda.gridsize(1)
@@ -46,8 +52,8 @@ def k(a, b, y):
         a[i] = b[i] + np.float32(1)
         grid.sync()
     y[i] = a[i]
-""",2,32,lambda:{"a":fl(64),"b":un(64),"y":un(64)},lambda a:{"y":np.roll(a["a"],-3)+3},inputs=["a"])
-r("last block ticket with fence","""
+""", 2, 32, lambda: {"a": ramp(64), "b": unwritten(64), "y": unwritten(64)}, lambda a: {"y": np.roll(a["a"], -3)+3}, inputs=["a"])
+right("last block ticket with fence", """
 def k(x, part, ticket, y):
     s = cuda.shared.array(1, np.int32)
     t = cuda.threadIdx.x
@@ -67,8 +73,8 @@ def k(x, part, ticket, y):
             for q in range(cuda.gridDim.x):
                 w += part[q]
             y[0] = w
-""",4,32,lambda:{"x":fl(128),"part":un(4),"ticket":z(1,d=I),"y":un(1)},lambda a:{"y":np.array([a["x"].sum()],F)},inputs=["x","ticket"])
-r("cas add float via ints","""
+""", 4, 32, lambda: {"x": ramp(128), "part": unwritten(4), "ticket": zeros(1, d=INT), "y": unwritten(1)}, lambda a: {"y": np.array([a["x"].sum()], FLOAT)}, inputs=["x", "ticket"])
+right("cas add float via ints", """
 def k(x, y):
     i = cuda.grid(1)
     done = 0
@@ -76,15 +82,15 @@ def k(x, y):
         old = cuda.atomic.add(y, 0, 0)
         if cuda.atomic.cas(y, 0, old, old + x[i]) == old:
             done = 1
-""",2,8,lambda:{"x":np.arange(16,dtype=I),"y":z(1,d=I)},lambda a:{"y":np.array([120],I)},inputs=["x","y"])
-r("cas max","""
+""", 2, 8, lambda: {"x": np.arange(16, dtype=INT), "y": zeros(1, d=INT)}, lambda a: {"y": np.array([120], INT)}, inputs=["x", "y"])
+right("cas max", """
 def k(x, y):
     i = cuda.grid(1)
     old = cuda.atomic.max(y, 0, -1)
     while old < x[i]:
         old = cuda.atomic.cas(y, 0, old, x[i])
-""",2,8,lambda:{"x":(np.arange(16)*7%16).astype(I),"y":z(1,d=I)},lambda a:{"y":np.array([15],I)},inputs=["x","y"])
-r("lock critical section with fences","""
+""", 2, 8, lambda: {"x": (np.arange(16)*7%16).astype(INT), "y": zeros(1, d=INT)}, lambda a: {"y": np.array([15], INT)}, inputs=["x", "y"])
+right("lock critical section with fences", """
 def k(lock, c):
     if cuda.threadIdx.x == 0:
         while cuda.atomic.cas(lock, 0, 0, 1) != 0:
@@ -93,8 +99,8 @@ def k(lock, c):
         c[0] = c[0] + 1
         cuda.threadfence()
         cuda.atomic.exch(lock, 0, 0)
-""",5,32,lambda:{"lock":z(1,d=I),"c":z(1,d=I)},lambda a:{"c":np.array([5],I)},inputs=["lock","c"])
-r("ticket lock","""
+""", 5, 32, lambda: {"lock": zeros(1, d=INT), "c": zeros(1, d=INT)}, lambda a: {"c": np.array([5], INT)}, inputs=["lock", "c"])
+right("ticket lock", """
 def k(t, s, c):
     mine = cuda.atomic.add(t, 0, 1)
     while cuda.atomic.add(s, 0, 0) != mine:
@@ -103,8 +109,8 @@ def k(t, s, c):
     c[0] = c[0] * 2 + 1
     cuda.threadfence()
     cuda.atomic.add(s, 0, 1)
-""",4,1,lambda:{"t":z(1,d=I),"s":z(1,d=I),"c":z(1,d=I)},lambda a:{"c":np.array([15],I)},inputs=["t","s","c"])
-r("double buffer tiles","""
+""", 4, 1, lambda: {"t": zeros(1, d=INT), "s": zeros(1, d=INT), "c": zeros(1, d=INT)}, lambda a: {"c": np.array([15], INT)}, inputs=["t", "s", "c"])
+right("double buffer tiles", """
 def k(x, y):
     s = cuda.shared.array((2, 32), np.float32)
     t = cuda.threadIdx.x
@@ -117,8 +123,8 @@ def k(x, y):
         acc += s[k % 2, 31 - t]
         cuda.syncthreads()
     y[t] = acc
-""",1,32,lambda:{"x":fl(128),"y":un(32)},lambda a:{"y":a["x"].reshape(4,32).sum(0)[::-1].copy()})
-r("tree reduction odd n","""
+""", 1, 32, lambda: {"x": ramp(128), "y": unwritten(32)}, lambda a: {"y": a["x"].reshape(4, 32).sum(0)[::-1].copy()})
+right("tree reduction odd n", """
 def k(x, y):
     s = cuda.shared.array(128, np.float32)
     t = cuda.threadIdx.x
@@ -133,8 +139,8 @@ def k(x, y):
         n = h
     if t == 0:
         y[0] = s[0]
-""",1,75,lambda:{"x":fl(75),"y":un(1)},lambda a:{"y":np.array([a["x"].sum()],F)})
-r("warp reduce partial mask","""
+""", 1, 75, lambda: {"x": ramp(75), "y": unwritten(1)}, lambda a: {"y": np.array([a["x"].sum()], FLOAT)})
+right("warp reduce partial mask", """
 def k(x, y):
     t = cuda.threadIdx.x
     if t < 8:
@@ -143,8 +149,8 @@ def k(x, y):
             v += cuda.shfl_xor_sync(0xff, v, o)
         if t == 0:
             y[0] = v
-""",1,32,lambda:{"x":fl(8),"y":un(1)},lambda a:{"y":np.array([a["x"].sum()],F)})
-r("ballot compaction","""
+""", 1, 32, lambda: {"x": ramp(8), "y": unwritten(1)}, lambda a: {"y": np.array([a["x"].sum()], FLOAT)})
+right("ballot compaction", """
 def k(x, y, n):
     t = cuda.threadIdx.x
     v = x[t]
@@ -160,8 +166,8 @@ def k(x, y, n):
         for q in range(32):
             m += (b >> q) & 1
         n[0] = m
-""",1,32,lambda:{"x":fl(32),"y":z(32),"n":un(1,d=I)},lambda a:{"n":np.array([(a["x"]>0).sum()],I),"y":np.concatenate([a["x"][a["x"]>0],np.zeros((a["x"]<=0).sum(),F)])},inputs=["x","y"])
-r("blelloch scan","""
+""", 1, 32, lambda: {"x": ramp(32), "y": zeros(32), "n": unwritten(1, d=INT)}, lambda a: {"n": np.array([(a["x"]>0).sum()], INT), "y": np.concatenate([a["x"][a["x"]>0], np.zeros((a["x"]<=0).sum(), FLOAT)])}, inputs=["x", "y"])
+right("blelloch scan", """
 N = 64
 def k(x, y):
     s = cuda.shared.array(N, np.float32)
@@ -192,8 +198,8 @@ def k(x, y):
     cuda.syncthreads()
     y[2 * t] = s[2 * t]
     y[2 * t + 1] = s[2 * t + 1]
-""",1,32,lambda:{"x":fl(64),"y":un(64)},lambda a:{"y":(np.cumsum(a["x"])-a["x"]).astype(F)})
-r("bitonic","""
+""", 1, 32, lambda: {"x": ramp(64), "y": unwritten(64)}, lambda a: {"y": (np.cumsum(a["x"])-a["x"]).astype(FLOAT)})
+right("bitonic", """
 def k(x):
     s = cuda.shared.array(64, np.float32)
     t = cuda.threadIdx.x
@@ -215,8 +221,8 @@ def k(x):
             j //= 2
         k *= 2
     x[t] = s[t]
-""",1,64,lambda:{"x":fl(64)},lambda a:{"x":np.sort(a["x"])},inputs=["x"])
-r("shared histogram","""
+""", 1, 64, lambda: {"x": ramp(64)}, lambda a: {"x": np.sort(a["x"])}, inputs=["x"])
+right("shared histogram", """
 def k(x, h):
     s = cuda.shared.array(8, np.int32)
     t = cuda.threadIdx.x
@@ -228,8 +234,8 @@ def k(x, h):
     cuda.syncthreads()
     if t < 8:
         cuda.atomic.add(h, t, s[t])
-""",2,32,lambda:{"x":(np.arange(200)%8).astype(I),"h":z(8,d=I)},lambda a:{"h":np.bincount(a["x"],minlength=8).astype(I)},inputs=["x","h"])
-r("padded transpose","""
+""", 2, 32, lambda: {"x": (np.arange(200)%8).astype(INT), "h": zeros(8, d=INT)}, lambda a: {"h": np.bincount(a["x"], minlength=8).astype(INT)}, inputs=["x", "h"])
+right("padded transpose", """
 def k(x, y):
     s = cuda.shared.array((8, 9), np.float32)
     a = cuda.threadIdx.x
@@ -237,8 +243,8 @@ def k(x, y):
     s[b, a] = x[b, a]
     cuda.syncthreads()
     y[b, a] = s[a, b]
-""",1,(8,8),lambda:{"x":fl(8,8),"y":un(8,8)},lambda a:{"y":a["x"].T.copy()})
-r("producer consumer flag release acquire","""
+""", 1, (8, 8), lambda: {"x": ramp(8, 8), "y": unwritten(8, 8)}, lambda a: {"y": a["x"].T.copy()})
+right("producer consumer flag release acquire", """
 def k(flag, d, y):
     if cuda.blockIdx.x == 0:
         d[0] = np.float32(5)
@@ -247,8 +253,8 @@ def k(flag, d, y):
         while load_acquire(flag, 0) == 0:
             pass
         y[0] = d[0]
-""",2,1,lambda:{"flag":z(1,d=I),"d":un(1),"y":un(1)},lambda a:{"y":np.array([5],F)},inputs=["flag"])
-r("producer consumer fences","""
+""", 2, 1, lambda: {"flag": zeros(1, d=INT), "d": unwritten(1), "y": unwritten(1)}, lambda a: {"y": np.array([5], FLOAT)}, inputs=["flag"])
+right("producer consumer fences", """
 def k(flag, d, y):
     if cuda.blockIdx.x == 0:
         d[0] = np.float32(5)
@@ -259,8 +265,8 @@ def k(flag, d, y):
             pass
         cuda.threadfence()
         y[0] = d[0]
-""",2,1,lambda:{"flag":z(1,d=I),"d":un(1),"y":un(1)},lambda a:{"y":np.array([5],F)},inputs=["flag"])
-r("ring queue","""
+""", 2, 1, lambda: {"flag": zeros(1, d=INT), "d": unwritten(1), "y": unwritten(1)}, lambda a: {"y": np.array([5], FLOAT)}, inputs=["flag"])
+right("ring queue", """
 def k(full, empty, q, x, y):
     if cuda.blockIdx.x == 0:
         for i in range(6):
@@ -274,16 +280,16 @@ def k(full, empty, q, x, y):
                 pass
             y[i] = q[i % 2]
             add_release(empty, 0, 1)
-""",2,1,lambda:{"full":z(1,d=I),"empty":z(1,d=I),"q":un(2),"x":fl(6),"y":un(6)},lambda a:{"y":a["x"]},inputs=["full","empty","x"])
-r("syncwarp exchange","""
+""", 2, 1, lambda: {"full": zeros(1, d=INT), "empty": zeros(1, d=INT), "q": unwritten(2), "x": ramp(6), "y": unwritten(6)}, lambda a: {"y": a["x"]}, inputs=["full", "empty", "x"])
+right("syncwarp exchange", """
 def k(x, y):
     s = cuda.shared.array(64, np.float32)
     t = cuda.threadIdx.x
     s[t] = x[t]
     cuda.syncwarp()
     y[t] = s[t ^ 1]
-""",1,64,lambda:{"x":fl(64),"y":un(64)},lambda a:{"y":a["x"].reshape(-1,2)[:,::-1].ravel().copy()})
-r("warp shared reduce syncwarp","""
+""", 1, 64, lambda: {"x": ramp(64), "y": unwritten(64)}, lambda a: {"y": a["x"].reshape(-1, 2)[:, ::-1].ravel().copy()})
+right("warp shared reduce syncwarp", """
 def k(x, y):
     s = cuda.shared.array(32, np.float32)
     t = cuda.threadIdx.x
@@ -295,15 +301,15 @@ def k(x, y):
         s[t] = s[t] + v
         cuda.syncwarp()
     y[t] = s[t]
-""",1,32,lambda:{"x":fl(32),"y":un(32)},lambda a:{"y":np.full(32,a["x"].sum(),F)})
-r("early exit no later barrier","""
+""", 1, 32, lambda: {"x": ramp(32), "y": unwritten(32)}, lambda a: {"y": np.full(32, a["x"].sum(), FLOAT)})
+right("early exit no later barrier", """
 def k(x, y):
     i = cuda.grid(1)
     if i >= x.shape[0]:
         return
     y[i] = x[i]
-""",3,32,lambda:{"x":fl(70),"y":un(70)},lambda a:{"y":a["x"]})
-r("barrier in uniform if","""
+""", 3, 32, lambda: {"x": ramp(70), "y": unwritten(70)}, lambda a: {"y": a["x"]})
+right("barrier in uniform if", """
 def k(x, y):
     s = cuda.shared.array(32, np.float32)
     t = cuda.threadIdx.x
@@ -311,8 +317,8 @@ def k(x, y):
     if cuda.blockIdx.x == 0:
         cuda.syncthreads()
         y[t] = s[31 - t]
-""",2,32,lambda:{"x":fl(32),"y":un(32)},lambda a:{"y":a["x"][::-1].copy()})
-r("matvec warp per row","""
+""", 2, 32, lambda: {"x": ramp(32), "y": unwritten(32)}, lambda a: {"y": a["x"][::-1].copy()})
+right("matvec warp per row", """
 def k(a, x, y):
     w = cuda.threadIdx.x // 32
     l = cuda.threadIdx.x % 32
@@ -324,14 +330,14 @@ def k(a, x, y):
         v += cuda.shfl_xor_sync(0xffffffff, v, o)
     if l == 0:
         y[row] = v
-""",2,64,lambda:{"a":fl(4,50),"x":fl(50),"y":un(4)},lambda a:{"y":a["a"]@a["x"]})
-r("atomic slot allocation","""
+""", 2, 64, lambda: {"a": ramp(4, 50), "x": ramp(50), "y": unwritten(4)}, lambda a: {"y": a["a"]@a["x"]})
+right("atomic slot allocation", """
 def k(x, n, y):
     i = cuda.grid(1)
     if x[i] > 0:
         y[cuda.atomic.add(n, 0, 1)] = x[i]
-""",2,16,lambda:{"x":fl(32),"n":z(1,d=I),"y":z(32)},lambda a:{"n":np.array([(a["x"]>0).sum()],I)},inputs=["x","n","y"])
-r("spin on grid via atomics barrier","""
+""", 2, 16, lambda: {"x": ramp(32), "n": zeros(1, d=INT), "y": zeros(32)}, lambda a: {"n": np.array([(a["x"]>0).sum()], INT)}, inputs=["x", "n", "y"])
+right("spin on grid via atomics barrier", """
 def k(c, p, y):
     b = cuda.blockIdx.x
     p[b] = b + 1
@@ -341,8 +347,8 @@ def k(c, p, y):
         pass
     cuda.threadfence()
     y[b] = p[(b + 1) % cuda.gridDim.x]
-""",4,1,lambda:{"c":z(1,d=I),"p":un(4,d=I),"y":un(4,d=I)},lambda a:{"y":np.array([2,3,4,1],I)},inputs=["c"])
-r("block lock by thread 0 with barrier","""
+""", 4, 1, lambda: {"c": zeros(1, d=INT), "p": unwritten(4, d=INT), "y": unwritten(4, d=INT)}, lambda a: {"y": np.array([2, 3, 4, 1], INT)}, inputs=["c"])
+right("block lock by thread 0 with barrier", """
 def k(lock, c):
     t = cuda.threadIdx.x
     if t == 0:
@@ -355,8 +361,8 @@ def k(lock, c):
     if t == 0:
         cuda.threadfence()
         cuda.atomic.exch(lock, 0, 0)
-""",3,32,lambda:{"lock":z(1,d=I),"c":z(32,d=I)},lambda a:{"c":np.full(32,3,I)},inputs=["lock","c"])
-r("shared reuse with barrier in loop","""
+""", 3, 32, lambda: {"lock": zeros(1, d=INT), "c": zeros(32, d=INT)}, lambda a: {"c": np.full(32, 3, INT)}, inputs=["lock", "c"])
+right("shared reuse with barrier in loop", """
 def k(x, y):
     s = cuda.shared.array(32, np.float32)
     t = cuda.threadIdx.x
@@ -365,29 +371,15 @@ def k(x, y):
         cuda.syncthreads()
         y[r * 32 + t] = s[31 - t]
         cuda.syncthreads()
-""",1,32,lambda:{"x":fl(96),"y":un(96)},lambda a:{"y":a["x"].reshape(3,32)[:,::-1].ravel().copy()})
-r("halo stencil","""
-def k(x, y):
-    s = cuda.shared.array(34, np.float32)
-    t = cuda.threadIdx.x
-    i = cuda.grid(1)
-    n = x.shape[0]
-    s[t + 1] = x[i] if i < n else np.float32(0)
-    if t == 0:
-        s[0] = x[i - 1] if i > 0 else np.float32(0)
-    if t == 31:
-        s[33] = x[i + 1] if i + 1 < n else np.float32(0)
-    cuda.syncthreads()
-    if i < n:
-        y[i] = s[t] + s[t + 1] + s[t + 2]
-""",3,32,lambda:{"x":fl(80),"y":un(80)},lambda a:{"y":(np.convolve(a["x"],[1,1,1],"same")).astype(F)})
-r("same value stores","""
+""", 1, 32, lambda: {"x": ramp(96), "y": unwritten(96)}, lambda a: {"y": a["x"].reshape(3, 32)[:, ::-1].ravel().copy()})
+right("halo stencil", getsource(stencil_with_halo), 3, 32, lambda: {"x": ramp(80), "y": unwritten(80)}, lambda a: {"y": (np.convolve(a["x"], [1, 1, 1], "same")).astype(FLOAT)})
+right("same value stores", """
 def k(x, y):
     i = cuda.grid(1)
     if x[i] > 1:
         cuda.atomic.exch(y, 0, 1)
-""",2,32,lambda:{"x":fl(64),"y":z(1,d=I)},lambda a:{"y":np.array([1],I)},inputs=["x","y"])
-r("shfl divergent then reconverge","""
+""", 2, 32, lambda: {"x": ramp(64), "y": zeros(1, d=INT)}, lambda a: {"y": np.array([1], INT)}, inputs=["x", "y"])
+right("shfl divergent then reconverge", """
 def k(x, y):
     t = cuda.threadIdx.x
     v = x[t]
@@ -397,8 +389,8 @@ def k(x, y):
         v = cuda.shfl_xor_sync(0xffff0000, v, 2)
     w = cuda.shfl_sync(0xffffffff, v, 0)
     y[t] = v + w
-""",1,32,lambda:{"x":fl(32),"y":un(32)},lambda a:{"y":(lambda v:v+v[0])(np.concatenate([a["x"][:16][np.arange(16)^1],a["x"][(np.arange(16,32))^2]]))})
-r("seq lock by barrier of grid, column sums","""
+""", 1, 32, lambda: {"x": ramp(32), "y": unwritten(32)}, lambda a: {"y": (lambda v: v+v[0])(np.concatenate([a["x"][:16][np.arange(16)^1], a["x"][(np.arange(16, 32))^2]]))})
+right("seq lock by barrier of grid, column sums", """
 def k(x, p, y):
     b = cuda.blockIdx.x
     t = cuda.threadIdx.x
@@ -412,4 +404,4 @@ def k(x, p, y):
         for q in range(cuda.gridDim.x):
             v += p[q, t]
         y[t] = v
-""",3,16,lambda:{"x":fl(10,16),"p":un(3,16),"y":un(16)},lambda a:{"y":a["x"].sum(0)})
+""", 3, 16, lambda: {"x": ramp(10, 16), "p": unwritten(3, 16), "y": unwritten(16)}, lambda a: {"y": a["x"].sum(0)})
