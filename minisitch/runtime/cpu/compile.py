@@ -82,9 +82,6 @@ MANY = 4  # kernels that are worth another process, which needs a second to begi
 lock = threading.RLock()  # held while LLVM works, so that no fork and no exit comes in between
 # At exit, wait until a background thread has finished the kernel that it compiles.
 atexit.register(lock.acquire)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release,
-                        after_in_child=lock.release)
 # Machine code lives as long as its function.
 _memory: WeakValueDictionary[str, Code] = WeakValueDictionary()
 
@@ -221,7 +218,8 @@ def _shared(requests: Collection[Request]) -> Iterator[Callable[[Request], objec
         except ValueError:  # the other process has it, or it was compiled before
             done[request].wait() if request in done else None
 
-    threading.Thread(target=work, daemon=True).start()
+    with contextlib.suppress(RuntimeError):  # the system starts no thread at the interpreter's end
+        threading.Thread(target=work, daemon=True).start()
     try:
         yield turn
     finally:
@@ -708,6 +706,8 @@ class Elsewhere:
 elsewhere = Elsewhere()
 atexit.register(elsewhere.end)
 if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release,
+                        after_in_child=lock.release)
     os.register_at_fork(after_in_child=elsewhere.forget)
 
 
