@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.__main__ import seconds
 from minisitch.device import Device
 from minisitch.explain.compare import duration, launch_times
-from minisitch.kernel.ir import Kernel
+from minisitch.kernel import Kernel
 from minisitch.runtime import Executable, assemble, lower_program
 from minisitch.runtime.this_machine import BUILT_IN, cpu_with, machine, this_cpu
 from minisitch.strategies import cost

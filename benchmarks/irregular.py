@@ -27,7 +27,7 @@ from minisitch import STRATEGIES, Device, FusionPlan, Graph, TensorType, get_dev
 from minisitch.errors import MinisitchError
 from minisitch.explain.compare import duration, error_of
 from minisitch.fuse import Stitching
-from minisitch.kernel.ir import Kernel
+from minisitch.kernel import Kernel
 from minisitch.passes.registry import default_kernel
 from minisitch.runtime import assemble, choose_device, lower_program
 from minisitch.simplify import simplify

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .kernel import ir
+from .kernel import Kernel, ir
 from .kernel.nests import accesses, parts, work_of
-from .kernel.text import KernelSource, Launch, Printer, Writer, header, numpy_name, task_parts
+from .kernel.text import KernelSource, Launch, Printer, Writer, literals, numpy_name
 from .ops import compute_dtype
 from .stitch.index import variable
 
@@ -27,7 +27,7 @@ LITTLE = 20_000
 SHORT_LOOP = 64  # turns; LLVM should vectorise a loop this short before it unrolls it (measured)
 
 
-def calls(kernel: ir.Kernel) -> list[list[ir.Segment]]:
+def calls(kernel: Kernel) -> list[list[ir.Segment]]:
     """The functions that a CPU calls, in order, each as the segments in it.
 
     If several cores share the tasks of a segment, the segment is alone in its function. Neighbours
@@ -56,11 +56,9 @@ def is_short(segment: ir.Segment) -> bool:
     return not unrolled and any(1 < n <= SHORT_LOOP for n in turns)
 
 
-def emit(kernel: ir.Kernel, exact: bool = True) -> KernelSource:
+def emit(kernel: Kernel, exact: bool = True) -> KernelSource:
     """The kernel as CPU text with its launches, in order."""
-    writer = Writer(exact=exact)
-    for line in header(kernel):
-        writer.line(line)
+    writer = Writer([f"{name} = {text}" for name, text in literals(kernel).items()], exact=exact)
     launches = []
     found = calls(kernel)
     for number, segments in enumerate(found):
@@ -69,23 +67,23 @@ def emit(kernel: ir.Kernel, exact: bool = True) -> KernelSource:
         outside = [b for b in buffers if kernel.by_name[b].scope != "shared"]
         # Numba is told that no two arguments overlap, so buffers that share bytes are one argument.
         arguments = tuple(dict.fromkeys(kernel.owners[b] for b in outside))
-        writer.line("")
-        writer.line("")
+        writer.lines += ["", ""]
         with writer.block(f"def {name}(first, last, {', '.join(arguments)}):"):
             for b in outside:
                 if b not in arguments:
                     writer.line(f"{b} = {kernel.owners[b]}", f"%{kernel.by_name[b].node} takes over its bytes")
             _scratch_rows(kernel, [b for b in buffers if b not in outside], writer)
+            alone = len(segments) == 1
             for segment in segments:
-                alone = len(segments) == 1
-                _CpuSegment(kernel, segment, writer).emit("first" if alone else "0", "last" if alone else str(_tasks(segment)))
-        tasks = _tasks(segments[0]) if len(segments) == 1 else 1
+                turns = ("first", "last") if alone else ("0", str(_tasks(segment)))
+                _CpuSegment(kernel, segment, writer).emit(*turns)
+        tasks = _tasks(segments[0]) if alone else 1
         lead = max(segments, key=work_of)
         launches.append(Launch(name, tasks, arguments, sum(map(work_of, segments)), is_short(lead)))
     return KernelSource(kernel, "cpu", writer.text(), tuple(launches), exact)
 
 
-def _used_buffers(kernel: ir.Kernel, segments: Sequence[ir.Segment]) -> list[str]:
+def _used_buffers(kernel: Kernel, segments: Sequence[ir.Segment]) -> list[str]:
     """Names of the buffers that some segments touch, in the kernel's order."""
     touched: set[str] = set()
     for segment in segments:
@@ -95,7 +93,7 @@ def _used_buffers(kernel: ir.Kernel, segments: Sequence[ir.Segment]) -> list[str
     return [b.name for b in kernel.buffers if b.name in touched]
 
 
-def _scratch_rows(kernel: ir.Kernel, local: list[str], w: Writer) -> None:
+def _scratch_rows(kernel: Kernel, local: list[str], w: Writer) -> None:
     """Make a scratch row for each shared buffer. Buffers that share bytes have one row."""
     first: dict[str, str] = {}
     for buffer in local:
@@ -147,8 +145,7 @@ class _CpuSegment(Printer):
         w, s = self.w, self.segment
         if any("row" in i.variables for stmt, _ in ir.walk(s.nest) for i in ir.indices(stmt)):
             w.line(f"row = task // {s.chunks * s.slices}")
-        for line in task_parts(s):
-            w.line(line)
+        self.open_parts()
         if s.chunks > 1 and s.columns:
             w.line(f"width = max(0, min({s.chunk}, {s.columns} - start))")
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .fuse import count
-from .kernel.ir import FIRST, Barrier, Buffer, Fold, Kernel, Loop, Stmt, VectorMove
-from .kernel.text import KernelSource, Launch, Printer, Writer, header, numpy_name, task_parts
+from .kernel import Kernel, ir
+from .kernel.text import KernelSource, Launch, Printer, Writer, literals, numpy_name
 from .ops import compute_dtype, kind_of
 from .stitch.index import show
 from .stitch.mapping import WARP
@@ -27,11 +27,8 @@ MASK = "0xffffffff"
 
 def emit(kernel: Kernel, exact: bool = True) -> KernelSource:
     """The kernel as CUDA text with its launch."""
-    w = Writer(exact=exact)
-    for line in header(kernel):
-        w.line(line)
-    w.line("")
-    w.line("")
+    w = Writer([f"{name} = {text}" for name, text in literals(kernel).items()], exact=exact)
+    w.lines += ["", ""]
     arguments = tuple(b.name for b in kernel.parameters)
     with w.block(f"def {kernel.name}({', '.join(arguments)}):"):
         w.line("thread = cuda.threadIdx.x")
@@ -44,7 +41,7 @@ def emit(kernel: Kernel, exact: bool = True) -> KernelSource:
     return KernelSource(kernel, "cuda", w.text(), (launch,), exact)
 
 
-def _declare(kernel: Kernel, b: Buffer, w: Writer) -> None:
+def _declare(kernel: Kernel, b: ir.Buffer, w: Writer) -> None:
     """Shared memory and register arrays. Other buffers are arguments."""
     owner, dtype = kernel.owners[b.name], numpy_name(b.dtype)
     if owner != b.name:
@@ -120,13 +117,12 @@ class _CudaSegment(Printer):
                 w.line(f"live = row < {s.rows}")
         else:
             w.line(f"row = task // {per_row}" if per_row > 1 else "row = task")
-        for line in task_parts(s):
-            w.line(line)
+        self.open_parts()
         if s.chunks > 1 and s.columns:
             w.line(f"stop = min(start + {s.chunk}, {s.columns})")
 
     # ------------------------------------------------------------ statements
-    def bounds(self, loop: Loop) -> str:
+    def bounds(self, loop: ir.Loop) -> str:
         """Threads that run a loop side by side take every n-th turn each."""
         threads = self.segment.threads(self.kernel.block)
         match loop.kind:
@@ -148,13 +144,13 @@ class _CudaSegment(Printer):
             last = f"{last} if live else 0"
         return f"{first}, {last}, {many * loop.step}"
 
-    def statement(self, stmt: Stmt) -> None:
+    def statement(self, stmt: ir.Stmt) -> None:
         """Barriers and vector moves are a GPU's own."""
         match stmt:
-            case Barrier(scope):
+            case ir.Barrier(scope):
                 self._wait(scope)
-            case VectorMove():
-                there, here = show(stmt.index, self.totals, {"col": FIRST}), self.index(stmt.at)
+            case ir.VectorMove():
+                there, here = show(stmt.index, self.totals, {"col": ir.FIRST}), self.index(stmt.at)
                 there, here = f"{stmt.buffer}, {there}", f"{stmt.registers}, {here}"
                 text = f"store_wide({there}, {here}" if stmt.stores else f"load_wide({here}, {there}"
                 self.w.line(f"{text}, {stmt.columns})", self.comment(stmt.node))
@@ -165,7 +161,7 @@ class _CudaSegment(Printer):
         self.w.line({"block": "cuda.syncthreads()", "warp": "cuda.syncwarp()"}[scope])
 
     # ------------------------------------------------------------ reductions
-    def _shuffle(self, fold: Fold, lanes: int) -> None:
+    def _shuffle(self, fold: ir.Fold, lanes: int) -> None:
         """Join the results of ``lanes`` neighbours, a power of two. All of them have the result."""
         if lanes == 1:
             return
@@ -174,7 +170,7 @@ class _CudaSegment(Printer):
         self.w.line(f"for offset in ({steps}{',' * (lanes == 2)}):", f"%{fold.node} {fold.op} over {lanes} lanes")
         self.w.line(f"    {fold.result} = {self.combined(fold, fold.result, self._of_neighbour(fold))}")
 
-    def _of_neighbour(self, fold: Fold) -> str:
+    def _of_neighbour(self, fold: ir.Fold) -> str:
         """The result of the thread ``offset`` lanes away.
 
         A shuffle moves four bytes or eight, as signed integers or floats.
@@ -185,7 +181,7 @@ class _CudaSegment(Printer):
         text = f"cuda.shfl_xor_sync({MASK}, np.int64({fold.result}), offset)"
         return f"({text} != 0)" if held == "bool" else f"np.{held}({text})"
 
-    def combine(self, folds: Sequence[Fold]) -> None:
+    def combine(self, folds: Sequence[ir.Fold]) -> None:
         """All threads of a row end up with its result.
 
         Shuffles join those of a warp, then shared memory and shuffles again those of the warps.

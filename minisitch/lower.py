@@ -30,7 +30,7 @@ from .errors.nearest import near
 from .errors.progress import now
 from .fuse import Decision, FusionPlan, count, verify_plan
 from .graph import Graph
-from .kernel.ir import Kernel
+from .kernel import Kernel
 from .kernel.text import KernelSource
 from .passes.registry import chosen, idle
 from .simplify import simplify

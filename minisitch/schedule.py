@@ -1,11 +1,11 @@
-"""From a stitch plan to the loop program: segments, phases, launch configuration.
+"""From a stitch plan to the loop program: segments and phases.
 
 In:  a ``StitchPlan``. Out: a verified ``Kernel``, ready to be printed for a GPU or a CPU.
 
 ``kernel.memory`` has decided where values live, and ``kernel.statements`` fills the phases. This
-file puts the phases in order, and configures the launch (assume, relax, apply:
-AStitch 2022, 4.5). The kernel is the plain one: a loop over rows, and in it loops that take one
-column after the other. ``passes`` make it fast.
+file puts the phases in order, and ``kernel.launch`` chooses how many blocks there are. The kernel
+is the plain one: a loop over rows, and in it loops that take one column after the other. ``passes``
+make it fast.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from itertools import zip_longest
 
 from .errors import needs
 from .graph import identifier
-from .kernel import ir
+from .kernel import Kernel, ir
+from .kernel.launch import with_launch
 from .kernel.memory import Layout
 from .kernel.statements import Names, Statements, Stores
 from .kernel.verify import verify_kernel
-from .stitch.mapping import EXCHANGED_AT_ONCE, MANY_REGISTERS, WARP, ThreadMap
+from .stitch.mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap
 from .stitch.plan import LoopPlan, StitchPlan
 
 
-def schedule(plan: StitchPlan, rewrite: Callable[[ir.Kernel], ir.Kernel] = lambda kernel: kernel) -> ir.Kernel:
+def schedule(plan: StitchPlan, rewrite: Callable[[Kernel], Kernel] = lambda kernel: kernel) -> Kernel:
     """Make the plan's kernel, let ``rewrite`` make it faster, and verify it.
 
     If a block's shared memory has too little room, rows are demoted to global memory, the largest
@@ -39,8 +40,7 @@ def schedule(plan: StitchPlan, rewrite: Callable[[ir.Kernel], ir.Kernel] = lambd
     while True:
         kernel = rewrite(with_launch(_build(Layout(plan))))
         wanted = max(wanted, kernel.shared_bytes)
-        kept = (b for b in kernel.buffers if (b.scope, b.role) == ("shared", "kept"))
-        rows = [b for b in kept if b.node not in plan.demoted]
+        rows = [b for b in kernel.buffers if b.role == "kept" and b.node not in plan.demoted]
         fits = kernel.device.kind == "cpu" or kernel.shared_bytes <= kernel.device.shared_per_block
         if fits or not rows:
             return verify_kernel(replace(kernel, wanted_bytes=wanted))
@@ -64,45 +64,7 @@ def _name(plan: StitchPlan, block: int) -> str:
     return identifier(f"{spelled or 'kernel'}_{digest}")
 
 
-# The registers that a thread is assumed to need. In each of these cases they are MANY_REGISTERS:
-#
-# - The kernel has at least CROWDED arguments and grid barriers together. A grid barrier is a call,
-#   and only half of a thread's registers keep their value over a call. The addresses of the arrays
-#   must be kept, and the variables of later segments. With 32 registers, column sums over five
-#   arrays and four barriers spilled 132 bytes; with 64 they spilled none.
-# - A value is float64: it takes two registers.
-# - There is no grid barrier. Then not all blocks have to be resident, and a spilled register costs
-#   more than one block less.
-# - Threads take several columns: they hold them in registers, and a block has half as many threads.
-REGISTERS, CROWDED = 32, 8
-
-
-def with_launch(kernel: ir.Kernel) -> ir.Kernel:
-    """The kernel with its number of blocks, and the registers that a thread may have.
-
-    All blocks of a kernel with a grid barrier fit in one wave. No thread has fewer registers than
-    were assumed.
-    """
-    device, gpu = kernel.device, kernel.device.kind == "gpu"
-    grid = max((s.thread_map.blocks for s in kernel.segments), default=1)
-    assumed = _assumed_registers(kernel)
-    if kernel.grid_barriers and gpu:
-        grid = min(grid, device.wave(kernel.block, kernel.shared_bytes, assumed))
-    registers = device.relaxed_registers(kernel.block, kernel.shared_bytes, grid, assumed) if gpu else 255
-    # A block that takes no second task has nothing to wait for after its first.
-    single = tuple(replace(s, task_barrier="none") if s.task_barrier != "none" and s.tasks <= grid else s
-                   for s in kernel.segments)
-    return replace(kernel, segments=single, grid=max(1, grid), registers=registers)
-
-
-def _assumed_registers(kernel: ir.Kernel) -> int:
-    doubles = any(b.dtype == "float64" for b in kernel.buffers)
-    crowded = len(kernel.parameters) + kernel.grid_barriers >= CROWDED
-    many = crowded or doubles or bool(kernel.plan.maps) or not kernel.grid_barriers
-    return MANY_REGISTERS if many else REGISTERS
-
-
-def _build(layout: Layout) -> ir.Kernel:
+def _build(layout: Layout) -> Kernel:
     """Segments in order; the launch is not configured yet."""
     constants: dict[tuple[str, str], tuple[str, str, object]] = {}
     keys, segments = list(layout.segments), list[ir.Segment]()
@@ -112,9 +74,9 @@ def _build(layout: Layout) -> ir.Kernel:
         segments.append(_segment(layout, Names(constants), layout.segments[key], barrier))
     ranked = {"input": 0, "output": 1, "scratch": 2, "shared": 3}
     buffers = sorted(layout.buffers.values(), key=lambda b: (ranked[b.scope], b.role == "exchange"))
-    return ir.Kernel(
+    return Kernel(
         _name(layout.plan, layout.block), layout.plan, layout.device, tuple(buffers),
-        tuple(constants.values()), tuple(segments), grid=1, block=layout.block, registers=REGISTERS,
+        tuple(constants.values()), tuple(segments), grid=0, block=layout.block, registers=0,
         locations=tuple(map(layout.locations, layout.plan.sub_roots)),
         decisions=tuple(layout.decisions))
 

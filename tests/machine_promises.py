@@ -1,6 +1,7 @@
 """What the schedule assumed of a kernel, compared with its machine code."""
 
-from minisitch.kernel.ir import Kernel, Scalar, walk
+from minisitch.kernel import Kernel
+from minisitch.kernel.ir import Scalar, walk
 from minisitch.kernel.text import KernelSource
 from minisitch.runtime.cuda.offline import Assembled, assemble_text
 from minisitch.strategies.kitsune.emit import PipelineSource

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from minisitch.kernel import ir
+from minisitch.kernel import Kernel, ir
 from minisitch.kernel.nests import rewritten
 
 
@@ -13,7 +13,7 @@ def phases(kernel):
 
 def found(of, kind):
     """The statements of one kind in a kernel, a segment or a phase, in order."""
-    nests = [s.nest for s in of.segments] if isinstance(of, ir.Kernel) else [of.nest]
+    nests = [s.nest for s in of.segments] if isinstance(of, Kernel) else [of.nest]
     return [stmt for nest in nests for stmt, _ in ir.walk(nest) if isinstance(stmt, kind)]
 
 

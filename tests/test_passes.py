@@ -15,6 +15,7 @@ from minisitch import cpu_emit, cuda_emit
 from minisitch.errors import KernelError, MinisitchError, PassError
 from minisitch.kernel import ir
 from minisitch.kernel.nests import parts
+from minisitch.kernel.show import show_stmt
 from minisitch.lower import STAGES, lower_program, program_of
 from minisitch.passes.registry import (
     DEFAULTS,
@@ -343,7 +344,7 @@ def test_every_loop_that_a_task_does_in_part_says_so(device):
         for passes in ((), "default"):
             for kernel in lower_program(program_of(graph), "astitch", "step", device, "schedule", passes=passes).kernels:
                 for loop in found(kernel, ir.Loop):
-                    said = ir.show_stmt(loop) != ir.show_stmt(replace(loop, part="", within=()))
+                    said = show_stmt(loop) != show_stmt(replace(loop, part="", within=()))
                     assert said == bool(loop.within or loop.part not in ("", "live")), loop
                     seen.add(loop.part)
     assert {"chunk", "live"} <= seen if device is TOY else seen & {"chunk", "chunk_turns"}

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..errors import needs
 from ..fuse import count
-from ..kernel.ir import Kernel
+from ..kernel import Kernel
 from ..kernel.nests import accesses
 from ..ops import itemsize
 from ..stitch.mapping import ThreadMap

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from ..errors import MinisitchError
 from ..fuse import Decision, count
-from ..kernel.ir import Kernel
+from ..kernel import Kernel
 from ..kernel.text import KernelSource
 from ..passes.registry import history
 from ..runtime import Stages

@@ -1,6 +1,4 @@
-"""The loop program: what ``schedule`` makes, and what both emitters print.
-
-In:  what ``schedule`` puts together. Out: a ``Kernel``, frozen, which prints; ``verify`` checks it.
+"""The statements of the loop program: what ``schedule`` makes, and what both emitters print.
 
 A kernel is a nest of small statements. Two of its loops have names:
 
@@ -53,18 +51,14 @@ name:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from ..device import Device
-from ..fuse import Decision, count
-from ..graph import Graph
-from ..ops import SHORT, itemsize, kind_of
-from ..stitch.index import ZERO, Guard, Index, show
+from ..ops import kind_of
+from ..stitch.index import ZERO, Guard, Index
 from ..stitch.mapping import ThreadMap
-from ..stitch.plan import StitchPlan
 
 FIRST = "first"  # the variable of a loop whose turns take several columns: the first of them
 
@@ -94,6 +88,20 @@ class Buffer:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "slot", self.slot or self.name)
+
+    def __str__(self) -> str:
+        return f"{self.scope} {self.name}[{self.size}]"
+
+
+@dataclass(frozen=True)
+class Location:
+    """One of the places where a value lives, for the printed kernel.
+
+    In a buffer: its name, and ``words`` that follow the name. In a register: only ``words``.
+    """
+
+    buffer: str = ""
+    words: str = ""
 
 
 @dataclass(frozen=True)
@@ -430,96 +438,6 @@ class Segment:
         return max((p.cols for p in self.phases if p.chunked), default=0)
 
 
-@dataclass(frozen=True)
-class Location:
-    """One of the places where a value lives, for the printed kernel.
-
-    In a buffer: its name, and ``words`` that follow the name. In a register: only ``words``.
-    """
-
-    buffer: str = ""
-    words: str = ""
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """One launch: segments, the buffers they touch, and the plan they came from."""
-
-    name: str
-    plan: StitchPlan
-    device: Device
-    buffers: tuple[Buffer, ...]  # inputs, outputs, scratch, then shared
-    constants: tuple[tuple[str, str, object], ...]  # name, dtype, value
-    segments: tuple[Segment, ...]
-    grid: int
-    block: int
-    registers: int
-    locations: tuple[tuple[Location, ...], ...]  # where each sub-root of the plan lives
-    decisions: tuple[Decision, ...]
-    wanted_bytes: int = 0  # shared memory of one block, before any value was demoted
-    passes: tuple[str, ...] = ()  # those that have rewritten it, in order
-
-    @property
-    def graph(self) -> Graph:
-        return self.plan.graph
-
-    @cached_property
-    def parameters(self) -> tuple[Buffer, ...]:
-        """Global buffers in calling order: inputs, outputs, scratch, each slot once."""
-        return tuple(b for b in self.buffers if b.scope not in ("shared", "register") and self.owners[b.name] == b.name)
-
-    @cached_property
-    def owners(self) -> dict[str, str]:
-        """For each buffer the one whose bytes it has: the first, and largest, of its slot."""
-        first: dict[str, str] = {}
-        return {b.name: first.setdefault(b.slot, b.name) for b in self.buffers}
-
-    @cached_property
-    def by_name(self) -> dict[str, Buffer]:
-        return {b.name: b for b in self.buffers}
-
-    @cached_property
-    def aligned(self) -> frozenset[str]:
-        """The owners of what vector moves access. Their bytes begin at a multiple of 16."""
-        return frozenset(self.owners[move.buffer] for s in self.segments for move in each(s.nest, VectorMove))
-
-    @property
-    def grid_barriers(self) -> int:
-        return sum(s.barrier == "grid" for s in self.segments)
-
-    @property
-    def block_barriers(self) -> int:
-        """Block barriers one block passes for one task of each segment; a core has none."""
-        if self.device.kind == "cpu":
-            return 0
-        return sum(phase.block_barriers for segment in self.segments for phase in segment.phases)
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of one block."""
-        slots: dict[str, int] = {}
-        for b in self.buffers:
-            if b.scope == "shared":
-                slots[b.slot] = max(slots.get(b.slot, 0), b.size * itemsize(b.dtype))
-        return sum(slots.values())
-
-    @property
-    def placements(self) -> tuple[tuple[int, str, str, str], ...]:
-        """(node, scheme, where, why) of each sub-root."""
-        found = []
-        for sub_root, locations in zip(self.plan.sub_roots, self.locations, strict=True):
-            name, why = self.plan.scheme(sub_root)
-            found.append((sub_root.node, name, ", ".join(map(self._place, locations)), why))
-        return tuple(found)
-
-    def _place(self, location: Location) -> str:
-        b = self.by_name.get(location.buffer)
-        return (f"{b.scope} {b.name}[{b.size}]" if b else "") + location.words
-
-    def __str__(self) -> str:
-        return "\n".join(_print_kernel(self))
-
-
 # ---------------------------------------------------------------- what statements use
 def place_of(segment: Segment, stmt: Load | Store | VectorMove) -> tuple[str, Index]:
     """The buffer of an access and the index in it, also if the access goes through a window."""
@@ -548,113 +466,3 @@ def operands(stmt: Scalar) -> tuple[str, ...]:
         return stmt.args
     loaded = sorted(frozenset().union(*(i.loaded for i in indices(stmt))))
     return (*(getattr(stmt, field) for field in OPERANDS if hasattr(stmt, field)), *loaded)
-
-
-# ---------------------------------------------------------------- the printed form
-# In words.
-PARTS = {"chunk": "this chunk's", "chunk_turns": "this chunk's", "slice": "this slice's"}
-
-
-def _print_kernel(kernel: Kernel) -> Iterator[str]:
-    gpu = kernel.device.kind == "gpu"
-    def typed(scope: str) -> str:
-        found = (b for b in kernel.parameters if b.scope == scope)
-        return ", ".join(f"{b.name}: {SHORT[b.dtype]}[{b.size}]" for b in found)
-
-    yield f"kernel {kernel.name}({typed('input')}) -> {typed('output')}"
-    for segment in kernel.segments:
-        yield f"  map     {segment.thread_map.rule}: {segment.thread_map.why}"
-    if gpu:
-        blocks, registers = count(kernel.grid, "block"), count(kernel.registers, "register")
-        who, memory = f"{blocks} x {count(kernel.block, 'thread')}, at most {registers}", "shared"
-    else:
-        ranges, cores = count(kernel.grid, "range"), count(kernel.device.sms, "core")
-        who, memory = f"{ranges} of tasks, {cores}", "of scratch rows"
-    yield f"  launch  {who}, {kernel.shared_bytes} B {memory}"
-    for node, scheme, where, why in kernel.placements:
-        yield f"  place   %{node} {kernel.graph[node].op:<8} {where}  {scheme}{': ' + why if why else ''}"
-    for name, dtype, value in kernel.constants:
-        yield f"  const   {name}: {SHORT[dtype]} = {value}"
-    for number, segment in enumerate(kernel.segments):
-        yield from _print_segment(number, segment)
-
-
-def _print_segment(number: int, segment: Segment) -> Iterator[str]:
-    parts = [f"row in 0..{segment.rows}"]
-    if segment.chunks > 1:
-        parts.append(f"chunk in 0..{segment.chunks} of {count(segment.chunk, 'column')}")
-    if segment.slices > 1:
-        parts.append(f"slice in 0..{segment.slices} of {count(segment.slice_size, 'reduced row')}")
-    if segment.step > 1:
-        parts.append(f"{segment.step} rows at once")
-    yield f"  segment {number}: {', '.join(parts)}"
-    yield from _print_nest(segment.opening, segment.totals(), 2)
-    for p, phase in enumerate(segment.phases):
-        yield f"    phase {p}"
-        yield from _print_nest(phase.nest, segment.totals(phase), 3)
-    yield from _print_nest(segment.closing, segment.totals(), 2)
-    if segment.barrier == "grid":
-        yield "    barrier: grid"
-
-
-def _print_nest(nest: Nest, totals: Mapping[str, int], depth: int) -> Iterator[str]:
-    totals = {**totals, **extents(nest)}
-    for stmt in nest:
-        yield "  " * depth + show_stmt(stmt, totals)
-        if isinstance(stmt, Loop | If):
-            yield from _print_nest(stmt.body, totals, depth + 1)
-
-
-def show_stmt(stmt: Stmt, totals: Mapping[str, int] | None = None) -> str:
-    """One statement as a line of the printed kernel; ``totals`` as in ``index.show``."""
-    match stmt:
-        case Loop():
-            turns, part = f"{stmt.var} in {stmt.first}..{stmt.last}", PARTS.get(stmt.part, "")
-            kind = "" if stmt.kind == "serial" else stmt.kind
-            words = [turns, part, "in the row" if stmt.within else "", kind]
-            return f"for {', '.join(filter(None, words))}:"
-        case If():
-            return f"if {stmt.condition}:"
-        case Let():
-            return f"{stmt.name} = {stmt.text}"
-        case Barrier():
-            return f"barrier: {stmt.scope}"
-        case Combine(folds):
-            ends = ", exchanged by warps: block barrier" if any(f.exchange for f in folds) else ""
-            return f"combine {' '.join(f.result for f in folds)}{ends}"
-        case Window():
-            return f"{stmt.name} = {stmt.buffer}[{show(stmt.index, totals)} : +{stmt.length}]{_where(stmt.guard, totals)}"
-        case Start(fold) | Accumulate(fold):
-            cell = f"{fold.buffer}[{show(fold.cell, totals)}]" if fold.buffer else fold.result
-            text = f"{fold.op} {fold.value} -> {cell}  along {fold.along}"
-            return f"{f'{cell} = start of {fold.op}' if isinstance(stmt, Start) else text}  # %{fold.node}"
-        case _:
-            return f"{_show_value(stmt, totals)}  # %{stmt.node}"
-
-
-def _where(guard: Guard, totals: Mapping[str, int] | None) -> str:
-    conditions = (f"{c.low} <= {show(c.index, totals)} < {c.high}" for c in guard)
-    return f" if {' and '.join(conditions)}" if guard else ""
-
-
-def _show_value(stmt: Scalar | VectorMove, totals: Mapping[str, int] | None) -> str:
-    """A statement that computes or moves a value, without its node."""
-    match stmt:
-        case Load():
-            end = _where(stmt.guard, totals) or (" clamped" if stmt.clamp else "")
-            return f"{stmt.target} = {stmt.buffer}[{show(stmt.index, totals)}]{end}"
-        case Store():
-            return f"{stmt.buffer}[{show(stmt.index, totals)}] = {stmt.value}{_where(stmt.guard, totals)}"
-        case Compute():
-            return f"{stmt.target} = {stmt.op} {' '.join(stmt.args)}"
-        case FromIndex():
-            return f"{stmt.target} = {show(stmt.index, totals)}"
-        case Clamp():
-            return f"{stmt.target} = clamp {stmt.source} to 0..{stmt.size}"
-        case Choose():
-            other = f"{_where(stmt.guard, totals)} else {stmt.other}" if stmt.guard else ""
-            return f"{stmt.target} = {stmt.value}{other}"
-        case VectorMove():
-            here = f"{stmt.registers}[{show(stmt.at, totals)} : +{stmt.columns}]"
-            there = f"{stmt.buffer}[{show(stmt.index, totals, {'col': FIRST})} : +{stmt.columns}]"
-            return f"{there} = {here}" if stmt.stores else f"{here} = {there}"

@@ -91,12 +91,11 @@ class Layout:
     def _require_counted_parts(self) -> None:
         """Raises KernelError if blocks of this size do not make as many partial rows as planned."""
         parts = {s.node: s.extents[1] for s in self.plan.sub_roots if s.role == "combine"}
-        for loop in self.plan.loops:
-            m = self.maps[loop.segment]
-            for s in loop.sub_roots:
-                if s.role == "carry" and parts[s.node] != m.blocks * m.rows_per_block:
-                    raise KernelError(f"%{s.node} {self.graph[s.node].op}: {parts[s.node]} partial rows were planned, "
-                                      f"and blocks of {self.block} threads make {m.blocks * m.rows_per_block}")
+        for s in (s for s in self.plan.sub_roots if s.role == "carry"):
+            made = partial_results(s, self.maps[s.segment])["part"]
+            if parts[s.node] != made:
+                raise KernelError(f"%{s.node} {self.graph[s.node].op}: {parts[s.node]} partial rows were planned, "
+                                  f"and blocks of {self.block} threads make {made}")
 
     # ------------------------------------------------------------ buffers
     def _make_buffers(self) -> None:

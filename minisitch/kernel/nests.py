@@ -15,7 +15,8 @@ from typing import Any
 
 from ..errors import KernelError
 from ..stitch.index import Guard, Index
-from . import ir
+from . import Kernel, ir
+from .show import show_stmt
 
 HEAVY = 8  # light operations that take a core as long as a heavy one (measured: exp and a division)
 
@@ -32,12 +33,12 @@ def rewritten(nest: ir.Nest, change: Callable[[ir.Stmt], ir.Nest]) -> ir.Nest:
         if not (isinstance(stmt, ir.If) and not stmt.body):
             made = change(stmt)
             if not isinstance(made, tuple):
-                raise KernelError(f"change returned {type(made).__name__}, expected a tuple of Stmt, for: {ir.show_stmt(stmt)}")
+                raise KernelError(f"change returned {type(made).__name__}, expected a tuple of Stmt, for: {show_stmt(stmt)}")
             found += made
     return tuple(found)
 
 
-def with_phases(kernel: ir.Kernel, change: Callable[[ir.Segment, ir.Phase], ir.Phase]) -> ir.Kernel:
+def with_phases(kernel: Kernel, change: Callable[[ir.Segment, ir.Phase], ir.Phase]) -> Kernel:
     """The kernel with each phase replaced by what ``change`` makes of it. Itself if that is nothing new."""
     made = [tuple(change(s, p) for p in s.phases) for s in kernel.segments]
     if all(map(is_, chain(*made), (p for s in kernel.segments for p in s.phases))):
@@ -193,7 +194,7 @@ def work_of(segment: ir.Segment) -> int:
     return segment.rows * total
 
 
-def statements_of(kernel: ir.Kernel) -> int:
+def statements_of(kernel: Kernel) -> int:
     """Scalar statements and moves that are compiled. An unrolled loop's count once a turn."""
     phases = [phase for segment in kernel.segments for phase in segment.phases]
     found = 0

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..errors import needs
-from ..graph import Graph, printable
+from ..graph import printable
 from ..ops import EXACT, OPS, SHORT, compute_dtype, kind_of
 from ..stitch.index import Guard, Index, show
-from . import ir
+from . import Kernel, ir
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Launch:
 class KernelSource:
     """A kernel as Python source for one target, ready to compile."""
 
-    kernel: ir.Kernel
+    kernel: Kernel
     target: str  # "cpu" | "cuda"
     text: str
     launches: tuple[Launch, ...]
@@ -77,13 +77,6 @@ class Writer:
         return "\n".join(self.lines) + "\n"
 
 
-def comment_of(graph: Graph, node_id: int) -> str:
-    """``%5 sum  model.py:6 in softmax``."""
-    node = graph[node_id]
-    origin = node.where + (f" in {node.via}" if node.via else "")
-    return f"%{node_id} {node.op}" + (f"  {origin}" if origin else "")
-
-
 def numpy_name(dtype: str) -> str:
     """How a dtype is written: ``np.float32``, ``np.bool_``."""
     return "np.bool_" if dtype == "bool" else f"np.{dtype}"
@@ -108,11 +101,10 @@ def identity_value(op: str, dtype: str) -> object:
     name = OPS[op].identity
     if name in NEUTRAL:
         return NEUTRAL[name]
-    lowest = name == "LOWEST"
     if kind_of(dtype) == "float":
-        return -np.inf if lowest else np.inf
+        return -np.inf if name == "LOWEST" else np.inf
     info = np.iinfo(dtype)
-    return int(info.min if lowest else info.max)
+    return info.min if name == "LOWEST" else info.max
 
 
 def identity_name(op: str, dtype: str) -> str:
@@ -120,35 +112,18 @@ def identity_name(op: str, dtype: str) -> str:
     return f"{OPS[op].identity}_{SHORT[compute_dtype(dtype)]}"
 
 
-def header(kernel: ir.Kernel) -> list[str]:
+def literals(kernel: Kernel) -> dict[str, str]:
     """The module-level constants a kernel uses. Refuses what is no kernel, for both emitters."""
-    needs("emit(minisitch.lower(f, x, stop_after='schedule')[0])", (kernel, ir.Kernel))
+    needs("emit(minisitch.lower(f, x, stop_after='schedule')[0])", (kernel, Kernel))
     found = {name: literal(dtype, value) for name, dtype, value in kernel.constants}
     for nest in (phase.nest for segment in kernel.segments for phase in segment.phases):
-        for fold in (s.fold for s in ir.each(nest, ir.Accumulate)):
-            held = compute_dtype(fold.dtype)
-            found[identity_name(fold.op, fold.dtype)] = literal(held, identity_value(fold.op, held))
-        for held in (compute_dtype(load.dtype) for load in ir.each(nest, ir.Load) if load.guard):
-            found[zero_name(held)] = literal(held, 0)
-    return [f"{name} = {text}" for name, text in found.items()]
-
-
-def zero_name(dtype: str) -> str:
-    return f"ZERO_{SHORT[dtype]}"
-
-
-# ---------------------------------------------------------------- tasks
-def task_parts(s: ir.Segment) -> Iterator[str]:
-    """The lines with which both targets begin a task: its chunk of columns, its slice of rows."""
-    if s.chunks > 1:
-        yield f"chunk = task // {s.slices} % {s.chunks}" if s.slices > 1 else f"chunk = task % {s.chunks}"
-    if s.chunks > 1 and s.columns:
-        yield f"start = chunk * {s.chunk}"
-    if s.slices > 1:
-        serial = max(p.serial for p in s.phases)
-        yield f"slice = task % {s.slices}"
-        yield f"ser_first = min(slice * {s.slice_size}, {serial})"
-        yield f"ser_last = min(ser_first + {s.slice_size}, {serial})"
+        starts = [(s.fold.op, s.fold.dtype) for s in ir.each(nest, ir.Accumulate)]
+        # what a load gives if its guard fails
+        starts += [("sum", load.dtype) for load in ir.each(nest, ir.Load) if load.guard]
+        for op, dtype in starts:
+            held = compute_dtype(dtype)
+            found[identity_name(op, dtype)] = literal(held, identity_value(op, held))
+    return found
 
 
 # ---------------------------------------------------------------- templates
@@ -174,11 +149,24 @@ class Printer:
 
     column = ""
 
-    def __init__(self, kernel: ir.Kernel, segment: ir.Segment, writer: Writer) -> None:
+    def __init__(self, kernel: Kernel, segment: ir.Segment, writer: Writer) -> None:
         self.kernel, self.segment, self.w = kernel, segment, writer
         self.totals: Mapping[str, int] = {}
         self.sizes = {b.name: (b.dtype, b.size) for b in kernel.buffers}
         self.sizes |= {w.name: (self.sizes[w.buffer][0], w.length) for w in segment.windows.values()}
+
+    def open_parts(self) -> None:
+        """Both targets begin a task like this: with its chunk of columns, its slice of rows."""
+        w, s = self.w, self.segment
+        if s.chunks > 1:
+            w.line(f"chunk = task // {s.slices} % {s.chunks}" if s.slices > 1 else f"chunk = task % {s.chunks}")
+        if s.chunks > 1 and s.columns:
+            w.line(f"start = chunk * {s.chunk}")
+        if s.slices > 1:
+            serial = max(p.serial for p in s.phases)
+            w.line(f"slice = task % {s.slices}")
+            w.line(f"ser_first = min(slice * {s.slice_size}, {serial})")
+            w.line(f"ser_last = min(ser_first + {s.slice_size}, {serial})")
 
     def phases(self) -> None:
         """What a task does."""
@@ -231,9 +219,11 @@ class Printer:
         """The arguments of ``range``. Each target writes who takes which turns."""
         return f"{loop.first}, {loop.last}" if loop.first else str(loop.last)
 
-    def comment(self, node: int) -> str:
-        """What a line computes, and where the user wrote it."""
-        return comment_of(self.kernel.graph, node)
+    def comment(self, node_id: int) -> str:
+        """What a line computes, and where the user wrote it: ``%5 sum  model.py:6 in softmax``."""
+        node = self.kernel.graph[node_id]
+        origin = node.where + (f" in {node.via}" if node.via else "")
+        return f"%{node_id} {node.op}" + (f"  {origin}" if origin else "")
 
     # ------------------------------------------------------------ scalar statements
     def index(self, index: Index) -> str:
@@ -284,7 +274,7 @@ class Printer:
             text = self.widened(text)
         if not stmt.guard:
             return text
-        condition, zero = self.guard(stmt.guard), zero_name(compute_dtype(dtype))
+        condition, zero = self.guard(stmt.guard), identity_name("sum", dtype)
         if stmt.buffer in self.segment.windows:  # all of a window can be read
             return self.chosen(condition, text, zero)
         return f"{text} if {condition} else {zero}"

@@ -15,16 +15,17 @@ from itertools import chain
 
 from ..errors import KernelError, needs
 from ..stitch.index import Atom, Digit, Guard, Index, Within, footprint, lies_within, side_by_side, variable
-from . import ir
+from . import Kernel, ir
+from .show import show_stmt
 
 
-def verify_kernel(kernel: ir.Kernel) -> ir.Kernel:
+def verify_kernel(kernel: Kernel) -> Kernel:
     """Check what an emitter may rely on, and return the kernel unchanged.
 
     Raises KernelError as ``verify_values`` does. Also raises it if a block wants more shared memory
     than the device has, or if a kernel with a grid barrier has more blocks than one wave holds.
     """
-    needs("verify_kernel(minisitch.lower(f, x, stop_after='schedule')[0])", (kernel, ir.Kernel))
+    needs("verify_kernel(minisitch.lower(f, x, stop_after='schedule')[0])", (kernel, Kernel))
     verify_values(kernel)
     device, shared = kernel.device, kernel.shared_bytes
     if device.kind == "cpu":
@@ -38,7 +39,7 @@ def verify_kernel(kernel: ir.Kernel) -> ir.Kernel:
     return kernel
 
 
-def verify_values(kernel: ir.Kernel) -> ir.Kernel:
+def verify_values(kernel: Kernel) -> Kernel:
     """Check that each value is there where it is read, and return the kernel unchanged.
 
     It may still want too much memory.
@@ -110,7 +111,7 @@ def _within_turns(index: Index, turns: Mapping[str, int]) -> Index:
     return Index(index.const, tuple(terms))
 
 
-def _verify_task(kernel: ir.Kernel, segment: ir.Segment, written: _Written, place: str) -> None:
+def _verify_task(kernel: Kernel, segment: ir.Segment, written: _Written, place: str) -> None:
     """One task of a segment, which ends with a barrier or without."""
     known = {name for name, _, _ in kernel.constants}
     # a barrier that needs no statement: one thread does all of a row in order
@@ -162,7 +163,7 @@ class _Written:
         the load, without the barrier    finds the entry, and (1, 0) is not (1, col): KernelError
     """
 
-    def __init__(self, kernel: ir.Kernel) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         self.holding = {b.name for b in kernel.buffers if b.scope == "input"}
         self.buffers, self.owners = kernel.by_name, kernel.owners
         self.since: dict[str, dict[BufferAccess, _Since]] = {}  # by owner of the bytes
@@ -174,7 +175,7 @@ class _Written:
     def wrong(self, said: str) -> KernelError:
         """The error for the statement that is being checked."""
         assert self.stmt is not None
-        return KernelError(f"{self.place}: {said}, in: {ir.show_stmt(self.stmt)}")
+        return KernelError(f"{self.place}: {said}, in: {show_stmt(self.stmt)}")
 
     def read(self, name: str, where: Where) -> None:
         if name not in self.holding:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..kernel import ir
+from ..kernel import Kernel, ir
 from ..kernel.nests import accesses, parts, rewritten, with_folds, with_indices
 from ..stitch.index import ZERO, Digit, Index, Quotient, Remainder, Within, variable
 
@@ -94,7 +94,7 @@ def column_axes(segment: ir.Segment, phase: ir.Phase) -> list[Axis]:
 
 
 # ---------------------------------------------------------------- whole chunks
-def with_whole_chunks(kernel: ir.Kernel) -> ir.Kernel:
+def with_whole_chunks(kernel: Kernel) -> Kernel:
     """The kernel with chunks that are multiples of their ``inner_columns``.
 
     The rows that a task keeps grow with its chunk.

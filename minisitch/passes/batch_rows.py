@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
 
-from ..kernel import ir
+from ..kernel import Kernel, ir
 from ..kernel.nests import accesses, parts, rewritten, with_accesses
 from ..ops import compute_dtype
 from ..stitch.index import Index, variable
@@ -34,7 +34,7 @@ MOST_ROWS, FEWEST_ROWS = 32, 4
 
 
 @kernel_pass("batch_rows", "cpu")
-def batch_rows(kernel: ir.Kernel) -> ir.Kernel:
+def batch_rows(kernel: Kernel) -> Kernel:
     """Take the short rows of each segment together."""
     segments, buffers = [], dict(kernel.by_name)
     for segment in kernel.segments:

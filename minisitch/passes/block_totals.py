@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..kernel.ir import Fold, Kernel, Phase, Segment
+from ..kernel import Kernel, ir
 from ..kernel.nests import parts, with_folds, with_phases
 from ..kernel.statements import LONG_SUM_OF_A_CORE
 from ..ops import kind_of
@@ -39,7 +39,7 @@ def block_totals(kernel: Kernel) -> Kernel:
     return with_phases(axes.with_whole_chunks(kernel), _in_blocks)
 
 
-def _in_blocks(segment: Segment, phase: Phase) -> Phase:
+def _in_blocks(segment: ir.Segment, phase: ir.Phase) -> ir.Phase:
     if phase.serial != 1 or not axes.is_flat(phase) or not _rounds(phase):
         return phase
     columns = axes.column_axes(segment, phase)
@@ -50,14 +50,14 @@ def _in_blocks(segment: Segment, phase: Phase) -> Phase:
         return phase
     nested = axes.nest(segment, phase, columns, block=block)
 
-    def compensated(f: Fold) -> Fold:
+    def compensated(f: ir.Fold) -> ir.Fold:
         is_long = f.rounds and phase.cols > LONG_SUM_OF_A_CORE
         return f if f.along == "carry" else replace(f, lost=f"{f.result}_lost" if is_long else "")
 
     return axes.with_parts(replace(nested, nest=with_folds(nested.nest, compensated)))
 
 
-def _block(phase: Phase, columns: Sequence[axes.Axis]) -> int:
+def _block(phase: ir.Phase, columns: Sequence[axes.Axis]) -> int:
     """How many columns of a row share a total.
 
     0 if the row's sums are short or exact, or run over nested axes. If a multiple of ``VECTORS``
@@ -69,6 +69,6 @@ def _block(phase: Phase, columns: Sequence[axes.Axis]) -> int:
     return next((n for n in range(2 * BLOCK, BLOCK // 4, -VECTORS) if length % n == 0), BLOCK)
 
 
-def _rounds(phase: Phase) -> bool:
+def _rounds(phase: ir.Phase) -> bool:
     return any(f.along == "row" and f.op in ("sum", "prod") and kind_of(f.dtype) == "float"
                for f in parts(phase).folds)

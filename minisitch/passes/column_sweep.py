@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ..kernel.ir import Compute, Kernel, Load, Loop, Nest, Phase, Segment, Stmt, indices
+from ..kernel import Kernel, ir
 from ..kernel.nests import parts, rewritten
 from . import axes
 from .nest_loops import in_rows, with_rows
@@ -39,7 +39,7 @@ def column_sweep(kernel: Kernel) -> Kernel:
     return with_rows(replace(kernel, segments=segments))
 
 
-def _swept(kernel: Kernel, segment: Segment) -> Segment:
+def _swept(kernel: Kernel, segment: ir.Segment) -> ir.Segment:
     sweeps = [_sweep(segment, p) for p in segment.phases]
     phases = tuple(p if sweep == 1 else _swept_phase(kernel, segment, p, sweep)
                    for p, sweep in zip(segment.phases, sweeps, strict=True))
@@ -48,38 +48,38 @@ def _swept(kernel: Kernel, segment: Segment) -> Segment:
     return replace(segment, phases=phases, slice_size=size)
 
 
-def _swept_phase(kernel: Kernel, segment: Segment, phase: Phase, sweep: int) -> Phase:
+def _swept_phase(kernel: Kernel, segment: ir.Segment, phase: ir.Phase, sweep: int) -> ir.Phase:
     rows = phase.serial // sweep
     serial = [("swept", 1, sweep), ("s0", sweep, rows)]
     rows_of_sums = in_rows(kernel, phase, rows, 1)
     nested = axes.nest(segment, rows_of_sums, axes.column_axes(segment, phase), serial, inside=1)
 
-    def inwards(stmt: Stmt) -> Nest:
+    def inwards(stmt: ir.Stmt) -> ir.Nest:
         """The rows of a sweep are the innermost loop, and a slice has whole sweeps."""
-        if isinstance(stmt, Loop) and stmt.var == "swept":
+        if isinstance(stmt, ir.Loop) and stmt.var == "swept":
             (column,) = stmt.body
-            assert isinstance(column, Loop)
+            assert isinstance(column, ir.Loop)
             return (replace(column, body=(replace(stmt, body=column.body, kind="unrolled"),)),)
-        if isinstance(stmt, Loop) and stmt.var == "s0" and segment.slices > 1:
+        if isinstance(stmt, ir.Loop) and stmt.var == "s0" and segment.slices > 1:
             return (replace(stmt, part="slice", step=sweep),)
         return (stmt,)
 
     return axes.with_parts(replace(nested, nest=rewritten(nested.nest, inwards)))
 
 
-def _sweep(segment: Segment, phase: Phase) -> int:
+def _sweep(segment: ir.Segment, phase: ir.Phase) -> int:
     """How many reduced rows are added up at once. 1 if the loop's body is too long to repeat.
 
     The number divides that of all reduced rows.
     """
     if not axes.is_flat(phase) or phase.serial == 1 or len(axes.column_axes(segment, phase)) > 1:
         return 1
-    light = all((isinstance(s, Load) and not s.guard) or (isinstance(s, Compute) and not s.heavy)
-                for s in parts(phase).body)
+    light = all((isinstance(s, ir.Load) and not s.guard)
+                or (isinstance(s, ir.Compute) and not s.heavy) for s in parts(phase).body)
     sums = all(f.along == "column" for f in parts(phase).folds) and axes.takes_column_whole(phase)
     if not light or not sums or phase.cols < SWEEP or phase.serial < FEW:
         return 1
     most = min(SWEEP, MOST_UNROLLED // (len(parts(phase).body) + len(parts(phase).folds)))
-    digits = (d for s in parts(phase).body for i in indices(s) for d in axes.digits_of(i, "ser"))
+    digits = (d for s in parts(phase).body for i in ir.indices(s) for d in axes.digits_of(i, "ser"))
     edges = {phase.serial, *(edge for d in digits for edge in (d.stride, d.stride * d.size))} - {1}
     return next((n for n in range(most, 1, -1) if all(edge % n == 0 for edge in edges)), 1)

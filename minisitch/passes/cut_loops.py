@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from ..kernel.ir import Choose, FromIndex, Kernel, Load, Loop, Nest, Phase, Stmt, Store
+from ..kernel import Kernel, ir
 from ..kernel.nests import parts, rewritten, with_phases
 from ..stitch.index import ZERO, Within, variable
 from .registry import kernel_pass
@@ -29,7 +29,7 @@ def cut_loops(kernel: Kernel) -> Kernel:
     return with_phases(kernel, lambda _, phase: _cut(phase))
 
 
-def _cut(phase: Phase) -> Phase:
+def _cut(phase: ir.Phase) -> ir.Phase:
     """Cut the innermost loop, if it runs over columns and has the same bounds in every task."""
     loops = [i.loops[-1] for i in parts(phase).innermost]
     if len(loops) != 1:
@@ -46,7 +46,7 @@ def _cut(phase: Phase) -> Phase:
     return replace(phase, nest=rewritten(phase.nest, lambda s: pieces if s == loop else (s,)))
 
 
-def _span(condition: Within, loop: Loop) -> tuple[int, int] | None:
+def _span(condition: Within, loop: ir.Loop) -> tuple[int, int] | None:
     """The first turn of a loop for which a condition holds, and the end of these turns.
 
     None if the condition's index is not the loop's variable plus a number.
@@ -57,7 +57,7 @@ def _span(condition: Within, loop: Loop) -> tuple[int, int] | None:
     return condition.low - index.const, condition.high - index.const
 
 
-def within(body: Nest, loop: Loop, first: int, last: int) -> Nest:
+def within(body: ir.Nest, loop: ir.Loop, first: int, last: int) -> ir.Nest:
     """The statements of a piece of a loop, without the conditions that are decided there.
 
     A load whose guard fails there gives 0, a choice gives its other value, and a store is left out.
@@ -67,9 +67,9 @@ def within(body: Nest, loop: Loop, first: int, last: int) -> Nest:
     After:   for col in range(0, 16): v1 = a[col]; v2 = 0; v3 = v1
              for col in range(16, 32): v1 = 0; v2 = b[col - 16]; v3 = v2
     """
-    found: list[Stmt] = []
+    found: list[ir.Stmt] = []
     for stmt in body:
-        if not isinstance(stmt, Load | Choose | Store):
+        if not isinstance(stmt, ir.Load | ir.Choose | ir.Store):
             found.append(stmt)
             continue
         spans = [(c, _span(c, loop)) for c in stmt.guard]
@@ -77,8 +77,8 @@ def within(body: Nest, loop: Loop, first: int, last: int) -> Nest:
         fails = any(known and (last <= known[0] or known[1] <= first) for _, known in spans)
         if not fails:
             found.append(replace(stmt, guard=left))
-        elif isinstance(stmt, Load):
-            found.append(FromIndex(stmt.target, ZERO, stmt.dtype, stmt.node))
-        elif isinstance(stmt, Choose):
+        elif isinstance(stmt, ir.Load):
+            found.append(ir.FromIndex(stmt.target, ZERO, stmt.dtype, stmt.node))
+        elif isinstance(stmt, ir.Choose):
             found.append(replace(stmt, guard=(), value=stmt.other))
     return tuple(found)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..fuse import Decision
-from ..kernel.ir import Buffer, Kernel, Location, Phase, Segment
+from ..kernel import Kernel, ir
 from ..kernel.nests import Access, accesses, with_accesses
 from ..stitch.index import Index
 from .registry import kernel_pass
@@ -39,9 +39,9 @@ def keep_in_output(kernel: Kernel) -> Kernel:
         segments[number] = segment
     if not hosts:
         return kernel
-    words, decisions = dict[str, Location](), []
+    words, decisions = dict[str, ir.Location](), []
     for name, host in hosts.items():
-        words[name] = Location(words=f"the row of {host}, which is written last")
+        words[name] = ir.Location(words=f"the row of {host}, which is written last")
         decisions.append(Decision((kernel.by_name[name].node,), "place", "output-row",
                                   f"kept in {host}, which the same loop overwrites last"))
     locations = tuple(tuple(words.get(at.buffer, at) for at in each) for each in kernel.locations)
@@ -50,7 +50,7 @@ def keep_in_output(kernel: Kernel) -> Kernel:
                    decisions=(*kernel.decisions, *decisions))
 
 
-def _host(kernel: Kernel, segment: Segment, row: Buffer,
+def _host(kernel: Kernel, segment: ir.Segment, row: ir.Buffer,
           taken: set[str]) -> tuple[str, Index] | None:
     """The output that can hold a kept row, and where in it an element lies."""
     def accesses_to(name: str) -> list[tuple[int, Access]]:
@@ -74,6 +74,6 @@ def _host(kernel: Kernel, segment: Segment, row: Buffer,
     return None
 
 
-def _moved(phase: Phase, row: str, host: str, index: Index) -> Phase:
+def _moved(phase: ir.Phase, row: str, host: str, index: Index) -> ir.Phase:
     return with_accesses(
         phase, lambda s: replace(s, buffer=host, index=index) if s.buffer == row else s)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..kernel.ir import Buffer, Fold, Kernel, Load, Phase, Segment
+from ..kernel import Kernel, ir
 from ..kernel.nests import parts, with_folds, with_phases
 from ..kernel.statements import LONG_SUM_OF_A_CORE
 from ..ops import compute_dtype
@@ -40,7 +40,7 @@ def nest_loops(kernel: Kernel) -> Kernel:
     return with_rows(with_phases(kernel, lambda segment, phase: _nested(kernel, segment, phase)))
 
 
-def _nested(kernel: Kernel, segment: Segment, phase: Phase) -> Phase:
+def _nested(kernel: Kernel, segment: ir.Segment, phase: ir.Phase) -> ir.Phase:
     if not axes.is_flat(phase):
         return phase
     tiles, columns = segment.kind == "column", axes.column_axes(segment, phase)
@@ -55,25 +55,25 @@ def _nested(kernel: Kernel, segment: Segment, phase: Phase) -> Phase:
     return axes.nest(segment, rows, columns, serial, inside=inside)
 
 
-def _folds_together(phase: Phase) -> bool:
+def _folds_together(phase: ir.Phase) -> bool:
     """True if all that moves with the serial axis is read along it."""
-    loads = (s.index for s in parts(phase).body if isinstance(s, Load))
+    loads = (s.index for s in parts(phase).body if isinstance(s, ir.Load))
     moving = [index for index in loads if "ser" in index.variables]
     return all(any(c == 1 and isinstance(a, Digit) and (a.var, a.stride) == ("ser", 1)
                    for c, a in index.terms) for index in moving)
 
 
 # ---------------------------------------------------------------- rows of sums
-def in_rows(kernel: Kernel, phase: Phase, additions: int, inside: int) -> Phase:
+def in_rows(kernel: Kernel, phase: ir.Phase, additions: int, inside: int) -> ir.Phase:
     """The phase with a row of memory for each sum of columns.
 
     ``inside`` of its column axes run inside the reduced rows. If that is 0, sums stay in registers.
     ``additions`` is the number of additions to each cell of the row.
     """
-    loads = [s for s in parts(phase).body if isinstance(s, Load)]
+    loads = [s for s in parts(phase).body if isinstance(s, ir.Load)]
     partial = {s.target for s in loads if kernel.by_name[s.buffer].role == "partial"}
 
-    def placed(f: Fold) -> Fold:
+    def placed(f: ir.Fold) -> ir.Fold:
         if f.along != "column" or not inside:  # a register, as in the plain kernel
             return f
         row = f"{'m' if f.value in partial else 'a'}{f.node}"
@@ -91,11 +91,11 @@ def with_rows(kernel: Kernel) -> Kernel:
     return replace(kernel, buffers=tuple(buffers.values()))
 
 
-def _rows(phase: Phase) -> Iterator[Buffer]:
+def _rows(phase: ir.Phase) -> Iterator[ir.Buffer]:
     for f in parts(phase).folds:
         if f.along == "column" and f.buffer:
             width = f.cell.bounds[1] + 1
             for name, why in ((f.buffer, "one sum a column"),
                               (f.lost, "what rounding took from it")):
                 if name:
-                    yield Buffer(name, compute_dtype(f.dtype), width, "shared", f.node, why=why)
+                    yield ir.Buffer(name, compute_dtype(f.dtype), width, "shared", f.node, why=why)

@@ -25,9 +25,10 @@ from typing import Any, TypeVar
 from ..device import Device
 from ..errors import KernelError, MinisitchError, PassError, PlanError, needs
 from ..errors.nearest import near
-from ..kernel.ir import Kernel
+from ..kernel import Kernel
+from ..kernel.launch import with_launch
 from ..kernel.verify import verify_values
-from ..schedule import schedule, with_launch
+from ..schedule import schedule
 from ..stitch.compose import compose
 from ..stitch.plan import StitchPlan
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from ..kernel.ir import Buffer, Kernel, Loop, Phase, Segment, each
+from ..kernel import Kernel, ir
 from ..kernel.nests import Access, accesses
 from ..stitch.mapping import WARP
 from .registry import kernel_pass
@@ -29,7 +29,7 @@ class _Loop:
     """A phase, and the number of barriers before it at which all users of the buffers wait."""
 
     segment: int
-    phase: Phase
+    phase: ir.Phase
     clock: int
 
 
@@ -48,12 +48,12 @@ def share_memory(kernel: Kernel) -> Kernel:
     return replace(kernel, buffers=buffers, segments=segments)
 
 
-def _between_tasks(segment: Segment) -> str:
+def _between_tasks(segment: ir.Segment) -> str:
     threads = segment.thread_map.threads_per_row
     return "none" if threads == 1 else "warp" if threads <= WARP else "block"
 
 
-def _shared(kernel: Kernel, scope: str) -> Iterator[Buffer]:
+def _shared(kernel: Kernel, scope: str) -> Iterator[ir.Buffer]:
     """The buffers of a scope, each with the slot of those that it takes turns with."""
     turns = (b for b in kernel.buffers if scope == "scratch" or b.role in ("kept", "carry"))
     buffers = [b for b in turns if b.scope == scope]
@@ -62,14 +62,15 @@ def _shared(kernel: Kernel, scope: str) -> Iterator[Buffer]:
         yield replace(b, slot=buffers[owner].name)
 
 
-def share(buffers: Sequence[Buffer], take_turns: Callable[[Buffer, Buffer], bool]) -> list[int]:
+def share(buffers: Sequence[ir.Buffer],
+          take_turns: Callable[[ir.Buffer, ir.Buffer], bool]) -> list[int]:
     """For each buffer the position of the one whose bytes it has: an earlier one, or its own.
 
     The owner has its dtype, and is at least as large. ``take_turns(old, new)`` says whether a
     buffer may have the bytes that ``old`` held before. Of several owners the smallest is taken.
     """
     owners: list[int] = []
-    held: dict[int, Buffer] = {}  # owner -> the buffer that holds its bytes at present
+    held: dict[int, ir.Buffer] = {}  # owner -> the buffer that holds its bytes at present
     for i, b in enumerate(buffers):
         fits = [owner for owner, old in held.items() if buffers[owner].dtype == b.dtype
                 and buffers[owner].size >= b.size > 0 and take_turns(old, b)]
@@ -93,7 +94,7 @@ class _Lives:
             for access in chain(accesses(segment, loop.phase.nest), sums, closing):
                 self.uses.setdefault(access.buffer, []).append((number, access))
 
-    def take_turns(self, old: Buffer, new: Buffer) -> bool:
+    def take_turns(self, old: ir.Buffer, new: ir.Buffer) -> bool:
         """Whether the new value may have the bytes of the old one."""
         if not self.uses.get(old.name) or not self.uses.get(new.name):
             return False
@@ -101,7 +102,7 @@ class _Lives:
         first_write = min(self.loops[k].clock for k, a in self.uses[new.name] if a.stores)
         return last_use < first_write or self._in_place(old, new)
 
-    def _in_place(self, old: Buffer, new: Buffer) -> bool:
+    def _in_place(self, old: ir.Buffer, new: ir.Buffer) -> bool:
         """Whether each thread overwrites only elements that no other thread reads late.
 
         A read of ``old`` is late if no barrier separates it from the loop that writes ``new``. It
@@ -126,9 +127,9 @@ class _Lives:
         return True
 
 
-def _by_warps(phase: Phase) -> bool:
+def _by_warps(phase: ir.Phase) -> bool:
     """Whether a column is a warp's, and not one thread's."""
-    return any(loop.kind == "warps" for loop in each(phase.nest, Loop))
+    return any(loop.kind == "warps" for loop in ir.each(phase.nest, ir.Loop))
 
 
 def _loops(kernel: Kernel, scope: str) -> Iterator[_Loop]:
@@ -152,7 +153,7 @@ def _loops(kernel: Kernel, scope: str) -> Iterator[_Loop]:
             level, barriers = level + 1, barriers + 1
 
 
-def _is_outermost(segments: Sequence[Segment], number: int) -> bool:
+def _is_outermost(segments: Sequence[ir.Segment], number: int) -> bool:
     """Whether a segment is the first or the last one between two grid barriers."""
     first = number == 0 or segments[number - 1].barrier == "grid"
     return first or number + 1 == len(segments) or segments[number].barrier == "grid"

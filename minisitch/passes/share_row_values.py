@@ -19,23 +19,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from ..kernel import ir
+from ..kernel import Kernel, ir
 from ..kernel.nests import parts, rewritten, with_operands
 from .registry import kernel_pass
 
 
 @kernel_pass("share_row_values")
-def share_row_values(kernel: ir.Kernel) -> ir.Kernel:
+def share_row_values(kernel: Kernel) -> Kernel:
     """Compute what several loops of a row need once."""
     inputs = [b.name for b in kernel.buffers if b.scope == "input"]
     segments = tuple(replace(s, phases=tuple(reuse(s.phases, inputs))) for s in kernel.segments)
-    if _computed_once(segments) == _computed_once(kernel.segments):
-        return kernel
-    return replace(kernel, segments=segments)
-
-
-def _computed_once(segments: Sequence[ir.Segment]) -> int:
-    return sum(len(parts(p).before) for s in segments for p in s.phases)
+    return kernel if segments == kernel.segments else replace(kernel, segments=segments)
 
 
 def reuse(phases: Sequence[ir.Phase], inputs: Collection[str]) -> list[ir.Phase]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..device import LINE
-from ..kernel.ir import Kernel, Load, Loop, Nest, Phase, Segment, Stmt
+from ..kernel import Kernel, ir
 from ..kernel.nests import parts, rewritten
 from ..stitch.index import Digit
 from .axes import is_flat, nest, over_rows, takes_column_whole
@@ -32,19 +32,19 @@ def tile_transpose(kernel: Kernel) -> Kernel:
     return replace(kernel, segments=segments) if any(tiled) else kernel
 
 
-def _may_tile(segment: Segment) -> bool:
+def _may_tile(segment: ir.Segment) -> bool:
     whole = segment.chunks == 1 and segment.kind != "column"
     return whole and len(segment.phases) == 1 and _across(segment.phases[0])
 
 
-def _tiled(segment: Segment) -> Segment:
+def _tiled(segment: ir.Segment) -> ir.Segment:
     (phase,) = segment.phases
     columns = [("c1", 1, LINE_COLUMNS), ("c0", LINE_COLUMNS, -(-phase.cols // LINE_COLUMNS))]
     nested = nest(segment, phase, columns, block=LINE_COLUMNS)
 
-    def tiled(stmt: Stmt) -> Nest:
+    def tiled(stmt: ir.Stmt) -> ir.Nest:
         """The rows of a tile stand inside its loop over blocks of columns."""
-        if not isinstance(stmt, Loop) or stmt.var != "c0":
+        if not isinstance(stmt, ir.Loop) or stmt.var != "c0":
             return (stmt,)
         return (replace(stmt, body=over_rows(TILE_ROWS, (*parts(nested).before, *stmt.body))),)
 
@@ -53,12 +53,12 @@ def _tiled(segment: Segment) -> Segment:
     return replace(segment, phases=(nested,), step=TILE_ROWS)
 
 
-def _across(phase: Phase) -> bool:
+def _across(phase: ir.Phase) -> bool:
     """True if a load moves by one element from row to row, and by a line or more along a row."""
     if parts(phase).folds or phase.serial != 1 or phase.cols <= LINE_COLUMNS:
         return False
     if not is_flat(phase) or not takes_column_whole(phase):
         return False
-    loads = (s.index for s in parts(phase).body if isinstance(s, Load))
+    loads = (s.index for s in parts(phase).body if isinstance(s, ir.Load))
     steps = ({(a.var, a.stride): c for c, a in i.terms if isinstance(a, Digit)} for i in loads)
     return any(at.get(("row", 1)) == 1 and at.get(("col", 1), 0) >= LINE_COLUMNS for at in steps)

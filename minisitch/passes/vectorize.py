@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 
 from ..device import Device
 from ..fuse import Composition, Decision, Stitching, count
-from ..kernel import ir
+from ..kernel import Kernel, ir
 from ..kernel.nests import parts, rewritten
 from ..ops import itemsize
 from ..stitch.compose import Merging
@@ -145,7 +145,7 @@ def deal(m: ThreadMap, device: Device, registers_each: int = 1) -> ThreadMap:
 
 # ---------------------------------------------------------------- wide accesses
 @kernel_pass("vectorize", "gpu")
-def vectorize(kernel: ir.Kernel) -> ir.Kernel:
+def vectorize(kernel: Kernel) -> Kernel:
     """Take several columns at once, and keep rows in registers, where that is worth it.
 
     Each choice is a ``Decision``.
@@ -156,13 +156,13 @@ def vectorize(kernel: ir.Kernel) -> ir.Kernel:
 class _Widening:
     """One kernel while it is rewritten."""
 
-    def __init__(self, kernel: ir.Kernel) -> None:
+    def __init__(self, kernel: Kernel) -> None:
         self.kernel, self.decisions = kernel, list(kernel.decisions)
         self.buffers = {b.name: b for b in kernel.buffers}
         # Shared rows that became registers, and where they live now, in words.
         self.moved: dict[str, str] = {}
 
-    def result(self) -> ir.Kernel:
+    def result(self) -> Kernel:
         segments = tuple(map(self._segment, self.kernel.segments))
         def where(at: ir.Location) -> ir.Location:
             moved = self.moved.get(at.buffer)

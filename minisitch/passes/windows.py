@@ -15,14 +15,14 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import takewhile
 
-from ..kernel import ir
+from ..kernel import Kernel, ir
 from ..kernel.nests import Innermost, parts, rewritten
 from ..stitch.index import Digit, Guard, Index, Quotient, Remainder
 from .registry import kernel_pass
 
 
 @kernel_pass("windows", "cpu")
-def windows(kernel: ir.Kernel) -> ir.Kernel:
+def windows(kernel: Kernel) -> Kernel:
     """Take windows of what the innermost loops access."""
     if "windows" in kernel.passes:
         return kernel

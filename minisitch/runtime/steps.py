@@ -20,7 +20,7 @@ import numpy as np
 from .. import simt
 from ..device import Device
 from ..graph import Graph, Node
-from ..kernel.ir import Kernel
+from ..kernel import Kernel
 from ..kernel.text import KernelSource, Launch
 from ..lower import Stages
 from ..passes.registry import PASSES, Pass

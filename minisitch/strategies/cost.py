@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from ..cpu_emit import calls
 from ..device import LINE, Device
 from ..graph import Graph, Node
-from ..kernel import ir
+from ..kernel import Kernel, ir
 from ..kernel.nests import accesses, parts, work_of
 from ..ops import EXACT, compute_dtype, itemsize, kind_of
 from ..stitch.index import Atom, Digit, Index, Loaded, footprint
@@ -58,13 +58,13 @@ class Bytes:
         return self.read + self.written
 
 
-def traffic(kernel: ir.Kernel) -> Bytes:
+def traffic(kernel: Kernel) -> Bytes:
     """Compulsory main-memory traffic of one launch."""
     parts = traffic_by_level(kernel)
     return Bytes(sum(part.read for part in parts), sum(part.written for part in parts))
 
 
-def traffic_by_level(kernel: ir.Kernel) -> list[Bytes]:
+def traffic_by_level(kernel: Kernel) -> list[Bytes]:
     """Compulsory traffic of each part between grid barriers.
 
     Nothing is read of a buffer that is written there for the first time: it is still in cache.
@@ -84,7 +84,7 @@ def traffic_by_level(kernel: ir.Kernel) -> list[Bytes]:
     return found
 
 
-def _accesses(kernel: ir.Kernel, segments: Sequence[ir.Segment]) -> dict[str, tuple[Counter[Index], Counter[Index]]]:
+def _accesses(kernel: Kernel, segments: Sequence[ir.Segment]) -> dict[str, tuple[Counter[Index], Counter[Index]]]:
     """For each buffer in global memory how often each index is read and stored to, at most."""
     found: dict[str, tuple[Counter[Index], Counter[Index]]] = {}
     for segment in segments:
@@ -137,7 +137,7 @@ def _weight(stmt: object) -> int:
     return 0 if not isinstance(stmt, ir.Compute) else HEAVY_OPERATIONS if stmt.heavy else 1
 
 
-def kernel_us(kernel: ir.Kernel, program_bytes: int = 0) -> float:
+def kernel_us(kernel: Kernel, program_bytes: int = 0) -> float:
     """Modelled microseconds of one launch.
 
     ``program_bytes`` is the working set of the whole program. It decides which cache serves
@@ -152,7 +152,7 @@ def working_set(graph: Graph) -> int:
     return sum(graph[v].type.nbytes for v in {*graph.inputs, *graph.outputs})
 
 
-def levels(kernel: ir.Kernel) -> list[list[ir.Segment]]:
+def levels(kernel: Kernel) -> list[list[ir.Segment]]:
     """The segments in order, split at grid barriers. The segments of one part run side by side."""
     found: list[list[ir.Segment]] = [[]]
     for segment in kernel.segments:
@@ -163,7 +163,7 @@ def levels(kernel: ir.Kernel) -> list[list[ir.Segment]]:
 
 
 # ---------------------------------------------------------------- a GPU
-def _gpu_us(kernel: ir.Kernel, by_level: Sequence[tuple[list[ir.Segment], Bytes]]) -> float:
+def _gpu_us(kernel: Kernel, by_level: Sequence[tuple[list[ir.Segment], Bytes]]) -> float:
     """Launch and barriers, plus the larger of memory and arithmetic time for each part.
 
     A part takes longer if even its busiest segment leaves some of the device idle.
@@ -177,14 +177,14 @@ def _gpu_us(kernel: ir.Kernel, by_level: Sequence[tuple[list[ir.Segment], Bytes]
     return total + device.block_barrier_us * waits
 
 
-def _turns(kernel: ir.Kernel, segment: ir.Segment) -> int:
+def _turns(kernel: Kernel, segment: ir.Segment) -> int:
     """How many tasks run one after the other where a resident block is: its own, then others'."""
     registers = MANY_REGISTERS if any(_in_flight(s) > 1 for s in kernel.segments) else 32
     resident = min(kernel.grid, kernel.device.wave(kernel.block, kernel.shared_bytes, registers))
     return max(1, -(-segment.tasks // resident))
 
 
-def _share(kernel: ir.Kernel, segments: Sequence[ir.Segment]) -> float:
+def _share(kernel: Kernel, segments: Sequence[ir.Segment]) -> float:
     """Share of the device's rate that the busiest of these segments reaches.
 
     It follows from the number of resident threads and of loads in flight per thread.
@@ -203,7 +203,7 @@ def _in_flight(segment: ir.Segment) -> int:
 
 
 # ---------------------------------------------------------------- a CPU
-def _cpu_us(kernel: ir.Kernel, by_level: Sequence[tuple[list[ir.Segment], Bytes]],
+def _cpu_us(kernel: Kernel, by_level: Sequence[tuple[list[ir.Segment], Bytes]],
             program_bytes: int) -> float:
     """Time of the calls, of joining parallel loops, and of each part between grid barriers.
 
@@ -228,7 +228,7 @@ def _cpu_us(kernel: ir.Kernel, by_level: Sequence[tuple[list[ir.Segment], Bytes]
     return total
 
 
-def _again(kernel: ir.Kernel, segment: ir.Segment) -> int:
+def _again(kernel: Kernel, segment: ir.Segment) -> int:
     """Bytes that a task's later loops read again because its row exceeds a core's cache."""
     buffers, seen, total = kernel.by_name, set[str](), 0
     for phase in segment.phases:
@@ -253,7 +253,7 @@ class _Loops:
     batched, no row waits for what another computes once a row.
     """
 
-    def __init__(self, kernel: ir.Kernel, segment: ir.Segment) -> None:
+    def __init__(self, kernel: Kernel, segment: ir.Segment) -> None:
         self.cost, self.ns, self.dragged = dict(kernel.device.core_ns), 0.0, 0
         self.outer: tuple[str, int] | None = None  # variable and trips of the next outer loop
         self.dtype, self.constants = {b.name: b.dtype for b in kernel.buffers}, {name for name, _, _ in kernel.constants}

@@ -19,7 +19,7 @@ from ..device import Device
 from ..errors import KernelError, PlanError
 from ..fuse import ALL_INGREDIENTS, Composition, FusionPlan, Pattern
 from ..graph import Graph
-from ..kernel.ir import Kernel
+from ..kernel import Kernel
 from ..passes.registry import DEFAULTS, default_kernel, kernel_of
 from ..stitch.body import extract
 from ..stitch.compose import compose

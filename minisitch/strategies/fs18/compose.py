@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 from ...device import Device
 from ...errors import PlanError
 from ...fuse import Composition, Decision, Stitching, count, is_heavy
-from ...kernel.ir import Kernel
+from ...kernel import Kernel
 from ...ops import itemsize
 from ...stitch.blocks import BlockComposition, BlockCut
 from ...stitch.body import Body

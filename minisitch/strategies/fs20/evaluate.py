@@ -23,7 +23,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...device import SECTOR, Device
-from ...kernel.ir import Compute, Kernel, Load, Scalar, Segment, Store, operands, place_of
+from ...kernel import Kernel
+from ...kernel.ir import Compute, Load, Scalar, Segment, Store, operands, place_of
 from ...kernel.nests import parts
 from ...ops import itemsize
 from ...stitch.index import Digit, Index

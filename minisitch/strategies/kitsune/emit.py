@@ -47,9 +47,10 @@ from ...device import Device
 from ...errors import KernelError
 from ...fuse import FREE, Stitching, behind_views, count
 from ...graph import Graph, Node
-from ...kernel.ir import Buffer, Fold, Kernel, Load, Nest, Scalar, Segment, Stmt, Store
+from ...kernel import Kernel
+from ...kernel.ir import Buffer, Fold, Load, Nest, Scalar, Segment, Stmt, Store
 from ...kernel.nests import rewritten, with_folds, with_operands
-from ...kernel.text import Writer, combine, header, literal, numpy_name
+from ...kernel.text import Writer, combine, literal, literals, numpy_name
 from ...ops import SHORT, compute_dtype, itemsize
 from ...passes.registry import DEFAULTS, kernel_of
 from ...stitch.body import Body
@@ -446,7 +447,7 @@ class _Emitter:
         renamed = {name: prefix + name for name, _, _ in kernel.constants}
         plan = replace(kernel.plan, graph=self.small)
         moved = replace(_moved(kernel, places, renamed, ids), plan=plan, block=self.threads, grid=1)
-        self.constants |= dict(line.split(" = ", 1) for line in header(moved))
+        self.constants |= literals(moved)
         emit_segments(moved, self.w, "0", "cuda.syncthreads()")
 
     def _left_by_products(self) -> int:

@@ -1,0 +1,47 @@
+"""How a kernel is launched: its number of blocks, and the registers that a thread may have.
+
+In:  a ``Kernel``. Out: the same, launched in another way (assume, relax, apply: AStitch 2022, 4.5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..stitch.mapping import MANY_REGISTERS
+from . import Kernel
+
+# The registers that a thread is assumed to need. In each of these cases they are MANY_REGISTERS:
+#
+# - The kernel has at least CROWDED arguments and grid barriers together. A grid barrier is a call,
+#   and only half of a thread's registers keep their value over a call. The addresses of the arrays
+#   must be kept, and the variables of later segments. With 32 registers, column sums over five
+#   arrays and four barriers spilled 132 bytes; with 64 they spilled none.
+# - A value is float64: it takes two registers.
+# - There is no grid barrier. Then not all blocks have to be resident, and a spilled register costs
+#   more than one block less.
+# - Threads take several columns: they hold them in registers, and a block has half as many threads.
+REGISTERS, CROWDED = 32, 8
+
+
+def with_launch(kernel: Kernel) -> Kernel:
+    """The kernel with its number of blocks, and the registers that a thread may have.
+
+    All blocks of a kernel with a grid barrier fit in one wave. No thread has fewer registers than
+    were assumed.
+    """
+    device, gpu = kernel.device, kernel.device.kind == "gpu"
+    grid = max((s.thread_map.blocks for s in kernel.segments), default=1)
+    assumed = _assumed_registers(kernel)
+    if kernel.grid_barriers and gpu:
+        grid = min(grid, device.wave(kernel.block, kernel.shared_bytes, assumed))
+    registers = device.relaxed_registers(kernel.block, kernel.shared_bytes, grid, assumed) if gpu else 255
+    # A block that takes no second task has nothing to wait for after its first.
+    alone = [replace(s, task_barrier="none") if s.tasks <= grid else s for s in kernel.segments]
+    return replace(kernel, segments=tuple(alone), grid=max(1, grid), registers=registers)
+
+
+def _assumed_registers(kernel: Kernel) -> int:
+    doubles = any(b.dtype == "float64" for b in kernel.buffers)
+    crowded = len(kernel.parameters) + kernel.grid_barriers >= CROWDED
+    many = crowded or doubles or bool(kernel.plan.maps) or not kernel.grid_barriers
+    return MANY_REGISTERS if many else REGISTERS
