@@ -414,6 +414,8 @@ def _helper(name: str) -> Any:
     function = _cpu_math_functions()[name]
     tree = _Polynomials().visit(ast.parse(inspect.getsource(function)))
     space = dict(vars(cpu_math))
+    space |= {f"{each}_{k}": c for each, known in vars(cpu_math).items()
+              if isinstance(known, tuple) for k, c in enumerate(known)}
     exec(compile(ast.fix_missing_locations(tree), cpu_math.__file__, "exec"), space)
     functions = {**_cpu_math_functions(), name: space[name]}
     return numba.njit(**HELPER_FLAGS)(over_helpers(functions, name, _helper))
@@ -425,9 +427,18 @@ class _Polynomials(ast.NodeTransformer):
     This is written into the text. A flag would let LLVM decide in each kernel anew, and LLVM does
     not contract a product that two sums read.
 
-    Before:  p = p * r + _E5                     r = y - n * _LN2_HIGH
-    After:   p = multiply_add(p, r, _E5)         r = multiply_add(-n, _LN2_HIGH, y)
+    Before:  p = polynomial(r, _E)                  r = y - n * _LN2_HIGH
+    After:   p = multiply_add(_E_1, r, _E_0)        r = multiply_add(-n, _LN2_HIGH, y)
     """
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        match node:
+            case ast.Call(ast.Name("polynomial"), [x, ast.Name(name)]):
+                *rest, made = (ast.Name(f"{name}_{k}", ast.Load())
+                               for k, _ in enumerate(getattr(cpu_math, name)))
+                return functools.reduce(lambda p, c: call_of("multiply_add", p, x, c), rest[::-1], made)
+        return node
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)

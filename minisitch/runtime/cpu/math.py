@@ -109,6 +109,17 @@ def multiply_add(a, b, c):
     return a * b + c
 
 
+def polynomial(x, coefficients):
+    """``c[0] + c[1] * x + c[2] * x**2 ...`` by Horner's rule.
+
+    ``compile`` writes out the steps for the coefficients, a constant of this file.
+    """
+    result = coefficients[-1]
+    for c in coefficients[-2::-1]:
+        result = result * x + c
+    return result
+
+
 def window(array, first, last):
     """``array[first:last]``, which must lie inside the array.
 
@@ -317,8 +328,9 @@ _LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
 # numbers of some NaNs.
 _ROUND = np.float32(1.5 * 2**23 + 126)
 _EXP_LOW, _EXP_HIGH = np.float32(-87.2), np.float32(88.9)
-_E2, _E3, _E4, _E5, _E6 = (np.float32(2 * v) for v in (
-    0.5, 0.16666512191295624, 0.04166658595204353, 0.008369667455554008, 0.0013921053614467382))
+_E = tuple(np.float32(2 * v) for v in (
+    1, 1, 0.5, 0.16666512191295624, 0.04166658595204353, 0.008369667455554008,
+    0.0013921053614467382))
 
 
 def exp_f32(x):
@@ -329,18 +341,13 @@ def exp_f32(x):
     n = t - _ROUND
     r = y - n * _LN2_HIGH
     r = r - n * _LN2_LOW
-    p = _E6
-    p = p * r + _E5
-    p = p * r + _E4
-    p = p * r + _E3
-    p = p * r + _E2
-    p = p * r + _TWO
-    p = p * r + _TWO
-    return p * np.int32(np.float32(t).view(np.int32) << np.int32(23)).view(np.float32)
+    power = np.int32(np.float32(t).view(np.int32) << np.int32(23)).view(np.float32)
+    return polynomial(r, _E) * power
 
 
-_M2, _M3, _M4, _M5, _M6 = (np.float32(v) for v in (0.4999999701976776, 0.16666537523269653,
-    0.04166772961616516, 0.00836726650595665, 0.0013841084437444806))
+_M = tuple(np.float32(v) for v in (
+    0.4999999701976776, 0.16666537523269653, 0.04166772961616516, 0.00836726650595665,
+    0.0013841084437444806))
 _EXPM1_LOW = np.float32(-17.5)
 
 
@@ -352,19 +359,14 @@ def expm1_f32(x):
     n = t - _ROUND
     r = y - n * _LN2_HIGH
     r = r - n * _LN2_LOW
-    p = _M6
-    p = p * r + _M5
-    p = p * r + _M4
-    p = p * r + _M3
-    p = p * r + _M2
-    p = p * (r * r) + r
+    p = polynomial(r, _M) * (r * r) + r
     half_power = np.int32(np.float32(t).view(np.int32) << np.int32(23)).view(np.float32)
     return select(x == _ZERO, x, (p * half_power + (half_power - _HALF)) * _TWO)
 
 
 _SMALLEST, _TWO_23 = np.float32(2.0**-126), np.float32(2.0**23)
 _SQRT_HALF_BITS = np.int32(np.float32(math.sqrt(0.5)).view(np.int32))
-_L3, _L4, _L5, _L6, _L7, _L8, _L9, _L10 = (np.float32(v) for v in (
+_L = tuple(np.float32(v) for v in (
     0.3333333134651184, -0.250008225440979, 0.20001192390918732, -0.16623222827911377,
     0.142024964094162, -0.1316239833831787, 0.12757068872451782, -0.07622326165437698))
 _LOG2E_TAIL = np.float32(0.4426950408889634)  # log2(e) - 1
@@ -386,16 +388,8 @@ def _log_parts(x):
 
 def _log_tail(f):
     """log(1 + f) - f."""
-    p = _L10
-    p = p * f + _L9
-    p = p * f + _L8
-    p = p * f + _L7
-    p = p * f + _L6
-    p = p * f + _L5
-    p = p * f + _L4
-    p = p * f + _L3
     z = f * f
-    return p * (f * z) - _HALF * z
+    return polynomial(f, _L) * (f * z) - _HALF * z
 
 
 def _log_ends(x, result):
@@ -442,8 +436,7 @@ def log1p_f32(x):
 
 
 _MINUS_2LOG2E, _HALF_LN2_HIGH, _HALF_LN2_LOW = -_TWO * _LOG2E, _HALF * _LN2_HIGH, _HALF * _LN2_LOW
-_N2, _N3, _N4, _N5, _N6 = (np.float32(2.0**k) * m
-                           for k, m in enumerate((_M2, _M3, _M4, _M5, _M6), 1))
+_N = tuple(np.float32(2.0**k) * m for k, m in enumerate(_M, 1))
 _ROUND_TANH = np.float32(1.5 * 2**23 + 127)  # 2**n itself, since n is never positive here
 _TANH_ONE = np.float32(8.75)  # from here on tanh rounds to 1
 
@@ -460,21 +453,16 @@ def tanh_f32(x):
     n = t - _ROUND_TANH
     r = n * -_HALF_LN2_HIGH - y
     r = r - n * _HALF_LN2_LOW
-    p = _N6
-    p = p * r + _N5
-    p = p * r + _N4
-    p = p * r + _N3
-    p = p * r + _N2
-    p = p * (r * r) + r
+    p = polynomial(r, _N) * (r * r) + r
     power = np.int32(np.float32(t).view(np.int32) << np.int32(23)).view(np.float32)
     s = p * power + (power * _HALF - _HALF)
     return copysign(s / (s + _ONE), x)
 
 
-_F0, _F1, _F2, _F3, _F4, _F5 = (np.float32(v) for v in (
+_F = tuple(np.float32(v) for v in (
     0.12837912142276764, -0.37612318992614746, 0.11280113458633423,
     -0.026709217578172684, 0.004914908204227686, -0.0005619864095933735))
-_G0, _G1, _G2, _G3, _G4, _G5, _G6 = (np.float32(v) for v in (
+_G = tuple(np.float32(v) for v in (
     0.0003537554875947535, 1.1270397901535034, 0.6382262706756592, 0.10303667932748795,
     -0.02180490270256996, 0.0029394824523478746, -0.00018555918359197676))
 _ERF_ONE = np.float32(3.95)  # from here on erf rounds to 1
@@ -484,22 +472,9 @@ def erf_f32(x):
     """Error function within 1.8 ulp: a polynomial below 1, 1 - exp(polynomial) above."""
     a = abs(x)
     z = a * a
-    p = _F5
-    p = p * z + _F4
-    p = p * z + _F3
-    p = p * z + _F2
-    p = p * z + _F1
-    p = p * z + _F0
-    small = p * a + a
+    small = polynomial(z, _F) * a + a
     b = select(a > _ERF_ONE, _ERF_ONE, a)
-    q = _G6
-    q = q * b + _G5
-    q = q * b + _G4
-    q = q * b + _G3
-    q = q * b + _G2
-    q = q * b + _G1
-    q = q * b + _G0
-    return copysign(select(a < _ONE, small, _ONE - exp_f32(-q)), x)
+    return copysign(select(a < _ONE, small, _ONE - exp_f32(-polynomial(b, _G))), x)
 
 
 # sin and cos of float32 count turns, x / (2 pi), in float64. 1 / (2 pi) is a sum of parts so short
@@ -510,10 +485,10 @@ _T0, _T1, _T2, _T3, _T4 = (np.float64(float.fromhex(v)) for v in ("0x1.45f306ep-
 _ROUND_64 = np.float64(1.5 * 2**52)
 _QUARTER_64, _HALF_64, _ONE_64, _TWO_64, _FOUR_64 = map(np.float64, (0.25, 0.5, 1.0, 2.0, 4.0))
 _ZERO_64, _INF_64, _NAN_64, _TWO_PI = (np.float64(v) for v in (0.0, np.inf, np.nan, 2 * math.pi))
-_S1, _S2, _S3 = map(np.float64, (-0.16666654873454143, 0.008332173284957504,
-                                 -0.00019516613614032675))
-_C2, _C3, _C4 = map(np.float64, (0.0416666467530605, -0.0013887361726439458,
-                                 2.443776073841244e-05))
+_S = tuple(map(np.float64, (
+    -0.16666654873454143, 0.008332173284957504, -0.00019516613614032675)))
+_C = tuple(map(np.float64, (
+    0.0416666467530605, -0.0013887361726439458, 2.443776073841244e-05)))
 
 
 def _sin_quarters(x, quarters):
@@ -525,8 +500,8 @@ def _sin_quarters(x, quarters):
     r = (turns - (t - _ROUND_64) * _QUARTER_64) * _TWO_PI
     quadrant = np.int64(np.float64(t).view(np.int64) + quarters)
     z = r * r
-    odd = r + r * z * ((_S3 * z + _S2) * z + _S1)
-    even = _ONE_64 - _HALF_64 * z + z * z * ((_C4 * z + _C3) * z + _C2)
+    odd = r + r * z * polynomial(z, _S)
+    even = _ONE_64 - _HALF_64 * z + z * z * polynomial(z, _C)
     y = np.float32(select((quadrant & np.int64(1)) == np.int64(0), odd, even))
     return select((quadrant & np.int64(2)) == np.int64(0), y, -y)
 
@@ -541,10 +516,10 @@ def cos_f32(x):
     return _sin_quarters(x, np.int64(1))
 
 
-_P1, _P3, _P5, _P7, _P9, _P11 = (np.float64(v) for v in (
+_P = tuple(np.float64(v) for v in (
     2.88539008177785, 0.961796694113314, 0.577077942375931,
     0.41220925109235956, 0.31990575448259956, 0.2828992819892239))
-_X0, _X1, _X2, _X3, _X4, _X5, _X6, _X7 = (np.float64(v) for v in (
+_X = tuple(np.float64(v) for v in (
     0.9999999999615965, 0.6931471807277226, 0.24022651198927264, 0.055504103568589126,
     0.009618027151181461, 0.0013333918964337794, 0.00015469324146607312, 1.5202944557770677e-05))
 _SQRT_HALF_BITS_64 = np.int64(np.float64(math.sqrt(0.5)).view(np.int64))
@@ -557,18 +532,15 @@ def _log2_64(x):
     n = np.int64(np.int64(bits - _SQRT_HALF_BITS_64) >> np.int64(52))
     m = np.int64(bits - np.int64(n << np.int64(52))).view(np.float64)
     s = (m - _ONE_64) / (m + _ONE_64)
-    z = s * s
-    p = ((((_P11 * z + _P9) * z + _P7) * z + _P5) * z + _P3) * z + _P1
-    return s * p + np.float64(n)
+    return s * polynomial(s * s, _P) + np.float64(n)
 
 
 def _exp2_64(x):
     """2**x within a relative error of 5e-11, for -1000 <= x <= 1000."""
     t = x + _ROUND_64
     r = x - (t - _ROUND_64)
-    p = ((((((_X7 * r + _X6) * r + _X5) * r + _X4) * r + _X3) * r + _X2) * r + _X1) * r + _X0
     shift = np.int64(np.float64(t).view(np.int64) << np.int64(52))
-    power = np.int64(shift + np.float64(p).view(np.int64))
+    power = np.int64(shift + np.float64(polynomial(r, _X)).view(np.int64))
     return power.view(np.float64)
 
 
@@ -601,11 +573,11 @@ _LOG2E_64, _LN2_HIGH_64, _LN2_LOW_64 = map(np.float64, (
 # Leaves n + 1022 in the low bits: the exponent of 2**(n - 1).
 _ROUND_EXP_64 = np.float64(1.5 * 2**52 + 1022)
 _EXP_LOW_64, _EXP_HIGH_64, _EXPM1_LOW_64 = np.float64(-708.3), np.float64(709.9), np.float64(-37.5)
-_M2_64, _M3_64, _M4_64, _M5_64, _M6_64, _M7_64, _M8_64, _M9_64, _M10_64, _M11_64, _M12_64 = map(
-    np.float64, (0.5, 0.16666666666666677, 0.04166666666666653, 0.008333333333321449,
-                 0.0013888888888949579, 0.00019841269886664508, 2.4801587202153758e-05,
-                 2.755724359513887e-06, 2.755737374103745e-07, 2.5109274350813212e-08,
-                 2.0885337887753928e-09))
+_M_64 = tuple(map(np.float64, (
+    0.5, 0.16666666666666677, 0.04166666666666653, 0.008333333333321449,
+    0.0013888888888949579, 0.00019841269886664508, 2.4801587202153758e-05,
+    2.755724359513887e-06, 2.755737374103745e-07, 2.5109274350813212e-08,
+    2.0885337887753928e-09)))
 
 
 def _exp_parts_64(y):
@@ -616,18 +588,8 @@ def _exp_parts_64(y):
     t = y * _LOG2E_64 + _ROUND_EXP_64
     n = t - _ROUND_EXP_64
     r = (y - n * _LN2_HIGH_64) - n * _LN2_LOW_64
-    p = _M12_64
-    p = p * r + _M11_64
-    p = p * r + _M10_64
-    p = p * r + _M9_64
-    p = p * r + _M8_64
-    p = p * r + _M7_64
-    p = p * r + _M6_64
-    p = p * r + _M5_64
-    p = p * r + _M4_64
-    p = p * r + _M3_64
-    p = p * r + _M2_64
-    return r, p * (r * r), np.int64(np.float64(t).view(np.int64) << np.int64(52)).view(np.float64)
+    half_power = np.int64(np.float64(t).view(np.int64) << np.int64(52)).view(np.float64)
+    return r, polynomial(r, _M_64) * (r * r), half_power
 
 
 def exp_f64(x):
@@ -646,7 +608,7 @@ def expm1_f64(x):
 
 
 _SMALLEST_64, _TWO_52 = np.float64(2.0**-1022), np.float64(2.0**52)
-_K1, _K2, _K3, _K4, _K5, _K6, _K7 = (np.float64(v) for v in (
+_K = tuple(np.float64(v) for v in (
     0.6666666666666734, 0.39999999999414726, 0.28571428742378974, 0.22222198574008603,
     0.18183564283314227, 0.15314051685254704, 0.14795937808054452))
 _UPPER_HALF = np.int64(-(2**32))
@@ -669,9 +631,8 @@ def _log_tail_64(f):
     """``(f * f / 2, rest)`` with log(1 + f) = f - f * f / 2 + rest."""
     s = f / (_TWO_64 + f)
     z = s * s
-    p = (((((_K7 * z + _K6) * z + _K5) * z + _K4) * z + _K3) * z + _K2) * z + _K1
     square = f * f * _HALF_64
-    return square, s * (square + p * z)
+    return square, s * (square + polynomial(z, _K) * z)
 
 
 def _log_sum_64(n, f):
@@ -738,19 +699,16 @@ def tanh_f64(x):
     return copysign(-t / (t + _TWO_64), x)
 
 
-(_F11_64, _F10_64, _F9_64, _F8_64, _F7_64, _F6_64,
- _F5_64, _F4_64, _F3_64, _F2_64, _F1_64, _F0_64) = (np.float64(v) for v in (
-    -7.779469679215317e-10, 1.3710980222090875e-08, -1.6206313523845764e-07, 1.6447131515342132e-06,
-    -1.4924712295542136e-05, 0.00012055293576479509, -0.0008548325929298709, 0.005223977606118152,
-    -0.026866170643111437, 0.11283791670944185, -0.3761263890318352, 0.12837916709551256))
-(_G16_64, _G15_64, _G14_64, _G13_64, _G12_64, _G11_64,
- _G10_64, _G9_64, _G8_64, _G7_64, _G6_64, _G5_64,
- _G4_64, _G3_64, _G2_64, _G1_64, _G0_64) = (np.float64(v) for v in (
-    -1.739836837139344e-11, 2.2333950655792806e-10, -1.0008512846008425e-09, -2.586104859529966e-10,
-    2.7960593976000368e-08, -1.9153253796057288e-07, 8.180336006302203e-07, -2.371043757723728e-06,
-    2.647154771018086e-06, 2.2473684995757097e-05, -0.00021596336549348517, 0.0012572166901517014,
-    -0.006006746381062909, 0.025824140633514965, 0.8926403306148603, 3.508800801779526,
-    3.3844920895515536))
+_F_64 = tuple(np.float64(v) for v in (
+    0.12837916709551256, -0.3761263890318352, 0.11283791670944185, -0.026866170643111437,
+    0.005223977606118152, -0.0008548325929298709, 0.00012055293576479509, -1.4924712295542136e-05,
+    1.6447131515342132e-06, -1.6206313523845764e-07, 1.3710980222090875e-08, -7.779469679215317e-10))
+_G_64 = tuple(np.float64(v) for v in (
+    3.3844920895515536, 3.508800801779526, 0.8926403306148603, 0.025824140633514965,
+    -0.006006746381062909, 0.0012572166901517014, -0.00021596336549348517, 2.2473684995757097e-05,
+    2.647154771018086e-06, -2.371043757723728e-06, 8.180336006302203e-07, -1.9153253796057288e-07,
+    2.7960593976000368e-08, -2.586104859529966e-10, -1.0008512846008425e-09, 2.2333950655792806e-10,
+    -1.739836837139344e-11))
 _ERF_ONE_64, _ERF_CENTRE = np.float64(5.95), np.float64(1.5)
 
 
@@ -758,37 +716,9 @@ def erf_f64(x):
     """Error function within 1.5 ulp: as ``erf_f32``, with the exponent's polynomial around 1.5."""
     a = abs(x)
     z = a * a
-    p = _F11_64
-    p = p * z + _F10_64
-    p = p * z + _F9_64
-    p = p * z + _F8_64
-    p = p * z + _F7_64
-    p = p * z + _F6_64
-    p = p * z + _F5_64
-    p = p * z + _F4_64
-    p = p * z + _F3_64
-    p = p * z + _F2_64
-    p = p * z + _F1_64
-    p = p * z + _F0_64
     u = select(a > _ERF_ONE_64, _ERF_ONE_64, a) - _ERF_CENTRE
-    q = _G16_64
-    q = q * u + _G15_64
-    q = q * u + _G14_64
-    q = q * u + _G13_64
-    q = q * u + _G12_64
-    q = q * u + _G11_64
-    q = q * u + _G10_64
-    q = q * u + _G9_64
-    q = q * u + _G8_64
-    q = q * u + _G7_64
-    q = q * u + _G6_64
-    q = q * u + _G5_64
-    q = q * u + _G4_64
-    q = q * u + _G3_64
-    q = q * u + _G2_64
-    q = q * u + _G1_64
-    q = q * u + _G0_64
-    return copysign(select(a < _ONE_64, p * a + a, _ONE_64 - exp_f64(-q)), x)
+    small, large = polynomial(z, _F_64) * a + a, _ONE_64 - exp_f64(-polynomial(u, _G_64))
+    return copysign(select(a < _ONE_64, small, large), x)
 
 
 def sin_f64(x):
