@@ -14,8 +14,8 @@ PACKAGE = Path(__file__).parent.parent / "minisitch"
 
 # The rooms in their order, as the package's docstring lists them: a line each, four spaces, the name, what it is for.
 ROOMS = tuple(re.findall(r"^    (\w+) {2,}\S", ast.get_docstring(ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))), re.M))
-NUMBA = {"runtime/cpu/object_code", "runtime/cpu/atomics", "runtime/cpu/thread_pool", "runtime/cpu/primitives", "runtime/cpu/compile", "runtime/cuda/compile", "simt/order",
-         "runtime/cuda/wide"}  # who may import numba and llvmlite
+NUMBA = {"runtime/cpu/object_code", "runtime/cpu/atomics", "runtime/cpu/thread_pool", "runtime/cpu/primitives", "runtime/cpu/compile", "runtime/cuda/compile",
+         "runtime/cuda/primitives"}  # who may import numba and llvmlite
 MAX_ENTRIES = 24  # in the package's folder: what a newcomer sees at once
 MAX_FILE, MAX_FUNCTION = 500, 60
 

@@ -22,7 +22,6 @@ from graphlib import CycleError, TopologicalSorter
 from typing import NoReturn
 
 from . import math as cuda_math
-from .order import ORDERED
 from .values import MATH, NUMPY
 
 Counts = Mapping[str, tuple[int, int]]  # function -> the least and the most arguments it takes
@@ -30,6 +29,7 @@ Counts = Mapping[str, tuple[int, int]]  # function -> the least and the most arg
 SHUFFLES = ("shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync")
 VOTES = ("ballot_sync", "any_sync", "all_sync")
 WARP_MEETINGS = (*SHUFFLES, *VOTES, "syncwarp")
+ORDERED = ("load_acquire", "add_release")  # by which blocks hand data to each other
 ATOMICS = tuple(f"cuda.atomic.{name}" for name in "add sub max min and_ or_ xor exch cas".split())
 WIDE = {"load_wide": 2, "store_wide": 0}  # which argument is the array in memory
 ARRAY_MAKERS = {"cuda.shared.array": "shared", "cuda.local.array": "local"}  # -> where it lies

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .order import ORDERED
+from .dialect import ORDERED
 from .text import KernelProgram, Site
 from .values import scalar_type
 

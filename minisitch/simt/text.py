@@ -33,8 +33,7 @@ from typing import Any
 
 from ..errors import KernelBug
 from . import math as cuda_math
-from .dialect import ARRAY_MAKERS, WARP_MEETINGS, WIDE, Refused, check, dotted, not_python, pairs
-from .order import ORDERED
+from .dialect import ARRAY_MAKERS, ORDERED, WARP_MEETINGS, WIDE, Refused, check, dotted, not_python, pairs
 from .values import BUILTINS, MATH, NUMPY, OPERATORS, Rounds
 
 FULL_MASK = 0xFFFFFFFF

@@ -59,7 +59,6 @@ from . import object_code
 from .indices import named_once
 from .object_code import Code, Image
 from .parts import call_of, in_parts
-from .primitives import intrinsics
 from .workers import thread_count
 
 # IEEE arithmetic, operation by operation, as in NumPy. These flags of LLVM are off:
@@ -262,12 +261,8 @@ def remember_lines(function: Callable[..., Any], path: str, text: str) -> None:
 
 @functools.cache
 def _cpu_math_functions() -> dict[str, Callable[..., Any]]:
-    return functions_of(cpu_math)
-
-
-def functions_of(module: types.ModuleType) -> dict[str, Callable[..., Any]]:
-    functions = {n: f for n, f in vars(module).items() if isinstance(f, types.FunctionType)}
-    return {n: f for n, f in functions.items() if f.__module__ == module.__name__}
+    functions = {n: f for n, f in vars(cpu_math).items() if isinstance(f, types.FunctionType)}
+    return {n: f for n, f in functions.items() if f.__module__ == cpu_math.__name__}
 
 
 @functools.cache
@@ -407,10 +402,12 @@ def names_in(code: types.CodeType) -> set[str]:
 @functools.cache
 def _helper(name: str) -> Any:
     """A function of ``cpu_math`` for Numba: an intrinsic, or its text compiled with its helpers."""
-    if name in intrinsics():
-        return intrinsics()[name]
     import numba
 
+    from . import primitives
+
+    if hasattr(primitives, name):
+        return getattr(primitives, name)
     function = _cpu_math_functions()[name]
     tree = _Polynomials().visit(ast.parse(inspect.getsource(function)))
     space = dict(vars(cpu_math))
@@ -435,9 +432,12 @@ class _Polynomials(ast.NodeTransformer):
         self.generic_visit(node)
         match node:
             case ast.Call(ast.Name("polynomial"), [x, ast.Name(name)]):
-                *rest, made = (ast.Name(f"{name}_{k}", ast.Load())
-                               for k, _ in enumerate(getattr(cpu_math, name)))
-                return functools.reduce(lambda p, c: call_of("multiply_add", p, x, c), rest[::-1], made)
+                last, *rest = reversed(range(len(getattr(cpu_math, name))))
+                result: ast.expr = ast.Name(f"{name}_{last}", ast.Load())
+                for k in rest:
+                    c = ast.Name(f"{name}_{k}", ast.Load())
+                    result = call_of("multiply_add", result, x, c)
+                return result
         return node
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:

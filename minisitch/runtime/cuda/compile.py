@@ -1,6 +1,6 @@
 """Compile CUDA text with Numba: to a function for a GPU, or to PTX without one.
 
-In:  emitted CUDA text that calls ``simt.math`` and ``simt.order``. Out: PTX.
+In:  emitted CUDA text that calls ``simt.math`` and ``primitives``. Out: PTX.
 
 Numba keeps Python's meaning, which costs registers: an index may be negative, a loop variable
 outlives its loop, a thread number may have any value. Emitted text uses none of this. ``_Plain``
@@ -27,8 +27,9 @@ import numpy as np
 
 from ...errors import DeviceError
 from ...errors.undisturbed import undisturbed
-from ...simt.order import ORDERED, ordered_operations
-from ..cpu.compile import execute, functions_of, lock, names_in, over_helpers, wrapping
+from ...simt.dialect import ORDERED
+from ...simt.math import DEVICE_FUNCTIONS
+from ..cpu.compile import execute, lock, names_in, over_helpers, wrapping
 
 INSTALL = "pip install 'minisitch[offline-cuda]'"
 RANGES = {"cuda.threadIdx.x": 1023, "cuda.blockIdx.x": 2**31 - 1}  # largest values by CUDA's limits
@@ -76,25 +77,19 @@ def _function(text: str, name: str, architecture: str, exact: bool) -> Callable[
 
     namespace: dict[str, Any] = {"__name__": __name__, "np": np, "math": math, "cuda": cuda}
     code = compile(plain(text, exact), f"<minisitch cuda {name}>", "exec")
-    if own := names_in(code) & {"load_wide", "store_wide", "rounded_product"}:
+    if own := names_in(code) & {"load_wide", "store_wide", "rounded_product", *ORDERED}:
         # Only here, because it imports Numba.
-        module = importlib.import_module(f"{__package__}.wide")
+        module = importlib.import_module(f"{__package__}.primitives")
         namespace |= {n: getattr(module, n) for n in own}
-    namespace |= {n: _helper(n, architecture) for n in names_in(code) & _device_functions().keys()}
-    namespace |= {n: ordered_operations()[n] for n in names_in(code) & set(ORDERED)}
+    namespace |= {n: _helper(n, architecture) for n in names_in(code) & DEVICE_FUNCTIONS.keys()}
     return execute(code, name, text, namespace)
-
-
-@functools.cache
-def _device_functions() -> dict[str, Callable[..., Any]]:
-    return functions_of(importlib.import_module("minisitch.simt.math"))
 
 
 @functools.cache
 def _helper(name: str, architecture: str) -> Any:
     from numba import cuda
 
-    function = over_helpers(_device_functions(), name, lambda n: _helper(n, architecture))
+    function = over_helpers(DEVICE_FUNCTIONS, name, lambda n: _helper(n, architecture))
     return cuda.jit(device=True)(function)
 
 

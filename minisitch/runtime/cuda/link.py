@@ -103,8 +103,7 @@ def _device_runtime() -> str:
 def _surroundings() -> tuple[str, ...]:
     """What machine code depends on besides the text: our sources, and versions of compilers."""
     ours = [(__package__, path.name) for path in sorted(Path(__file__).parent.glob("*.py"))]
-    others = ("minisitch.simt", "math.py"), ("minisitch.simt", "order.py")
-    texts = [pkgutil.get_data(*each) or b"" for each in (*ours, *others)]
+    texts = [pkgutil.get_data(*each) or b"" for each in (*ours, ("minisitch.simt", "math.py"))]
     sources = [hashlib.sha256(text).hexdigest() for text in texts]
     return (*sources, *(f"{name} {version(name)}" for name in PACKAGES))
 

@@ -1,12 +1,24 @@
-"""Wide accesses move several elements between an array and registers, up to 16 bytes at once.
+"""What emitted CUDA text calls and Numba lacks, as Numba intrinsics.
 
-In:  calls in emitted CUDA text. Out: LLVM's vector loads and stores, with their alignment.
+In:  calls in emitted CUDA text. Out: LLVM's vector loads and stores with their alignment, and
+PTX instructions.
 
     load_wide(v0s, 0, x0, first, 4)        v0s[0:4] = x0[first : first + 4]
     store_wide(y0, first, y0s, 0, 4)       y0[first : first + 4] = y0s[0:4]
     rounded_product(a, b)                  a * b, which NVIDIA's compiler never fuses with a sum
+    load_acquire(counters, i)              the count; data released before it may be read now
+    add_release(counters, i, n)            data written before it may be read by threads that
+                                           acquire the count
 
-The address must be a multiple of the access's size. ``simt`` has its own versions, which check it.
+A wide access moves several elements between an array and registers, up to 16 bytes at once. Its
+address must be a multiple of its size. ``simt`` has its own versions, which check it.
+
+By the ordered operations on int32 counters in global memory, blocks that run side by side hand data
+to each other: ``ld.acquire.gpu.global.s32`` and ``red.release.gpu.global.add``. Both work at the
+scope of the GPU, so in its L2. An acquiring load also empties the multiprocessor's first-level
+cache: the plain loads of a queue's data after it cannot find older data there. Both are marked as
+touching memory, so the compiler moves no memory access across them.
+
 This module imports Numba, so it is imported only when a kernel is compiled.
 """
 
@@ -71,6 +83,43 @@ def rounded_product(typing: Any, a: Any, b: Any) -> Any:
         given = [context.cast(builder, v, t, signature.return_type) for v, t in factors]
         return builder.call(product, given)
     return plain.return_type(a, b), build
+
+
+@intrinsic
+def load_acquire(typing: Any, counters: Any, index: Any) -> Any:
+    """``ld.acquire.gpu.global.s32`` of a counter."""
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address = _address(context, builder, signature, arguments)
+        text = "ld.acquire.gpu.global.s32 $0, [$1];"
+        return _instruction(builder, ir.IntType(32), text, "=r,l", address)
+
+    return types.int32(counters, index), build
+
+
+@intrinsic
+def add_release(typing: Any, counters: Any, index: Any, value: Any) -> Any:
+    """``red.release.gpu.global.add.s32`` to a counter."""
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address = _address(context, builder, signature, arguments)
+        added = context.cast(builder, arguments[2], signature.args[2], types.int32)
+        text = "red.release.gpu.global.add.s32 [$0], $1;"
+        _instruction(builder, ir.VoidType(), text, "l,r", address, added)
+        return context.get_dummy_value()
+
+    return types.void(counters, index, value), build
+
+
+def _instruction(builder: Any, result: Any, text: str, constraints: str, *operands: Any) -> Any:
+    kind = ir.FunctionType(result, [operand.type for operand in operands])
+    clobbers = f"{constraints},~{{memory}}"
+    return builder.call(ir.InlineAsm(kind, text, clobbers, side_effect=True), operands)
+
+
+def _address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """The address of a counter, in the address space of global memory."""
+    array = context.make_array(signature.args[0])(context, builder, value=arguments[0])
+    counter = builder.gep(array.data, [arguments[1]])
+    return builder.addrspacecast(counter, array.data.type.pointee.as_pointer(1))
 
 
 class _Cells:
