@@ -31,8 +31,8 @@ from minisitch.kernel import Kernel
 from minisitch.passes.registry import default_kernel
 from minisitch.runtime import assemble, choose_device, lower_program
 from minisitch.simplify import simplify
-from minisitch.stitch.body import extract
 from minisitch.stitch.compose import compose
+from minisitch.stitch.windows import body_of
 from minisitch.strategies.cost import kernel_us, working_set
 
 from .papers import FAR, median, rounds
@@ -86,7 +86,7 @@ def kernels_of(fn: Callable[..., Any], shape: tuple[int, ...], variant: str, dev
     """The kernels of a program on a device, which need not be here."""
     graph = simplify(trace(fn, (TensorType(shape, "float32"),)).graph)
     plan = planned(graph, device, variant)
-    return tuple(default_kernel(compose(extract(graph, p).graph, device, p.composition)) for p in plan.kernels)
+    return tuple(default_kernel(compose(body_of(graph, p).graph, device, p.composition)) for p in plan.kernels)
 
 
 def sizes(text: str) -> tuple[int, ...]:

@@ -42,6 +42,7 @@ from minisitch.reference import evaluate
 from minisitch.runtime import assemble, choose_device, lower_program
 from minisitch.simplify import simplify
 from minisitch.stitch.body import Body, extract
+from minisitch.stitch.windows import body_of
 from minisitch.strategies.cost import library_traffic, traffic
 from minisitch.strategies.kitsune.models.balance import Channel, StageLoad
 from minisitch.strategies.kitsune.pipeline import Pipeline, Stage
@@ -143,10 +144,9 @@ def pattern_bytes(graph: Graph, pattern: Pattern, device: Device) -> int:
     """A kernel's touches, a library call's operands and result; of a pipeline what goes in, comes out, or has no room in L2."""
     if pattern.kind == "library":
         return library_traffic(graph, graph[pattern.members[0]]).total
-    body = extract(graph, pattern)
     if isinstance(pattern.composition, Pipeline):
-        return pipeline_traffic(body.graph, pattern.composition, device).total
-    return traffic(built(body.graph, device, pattern.composition)).total
+        return pipeline_traffic(extract(graph, pattern).graph, pattern.composition, device).total
+    return traffic(built(body_of(graph, pattern).graph, device, pattern.composition)).total
 
 
 def operator_plan(graph: Graph) -> FusionPlan:

@@ -34,9 +34,10 @@ from .kernel import Kernel
 from .kernel.text import KernelSource
 from .passes.registry import chosen, idle
 from .simplify import simplify
-from .stitch.body import Body, extract
+from .stitch.body import extract
 from .stitch.compose import compose
 from .stitch.plan import StitchPlan
+from .stitch.windows import WindowBody, body_of
 from .strategies.kitsune.emit import Flow, emit_pipeline
 from .strategies.kitsune.pipeline import Pipeline
 from .strategies.prices import digest, scheduled, shared_kernels
@@ -65,7 +66,7 @@ class Stages:
     graph: Graph
     device: Device
     plan: FusionPlan
-    bodies: tuple[Body, ...] = ()
+    bodies: tuple[WindowBody, ...] = ()
     digests: tuple[str, ...] = ()
     stitches: tuple[StitchPlan, ...] = ()
     kernels: tuple[Kernel, ...] = ()
@@ -138,7 +139,7 @@ def lower_program(program: Program, strategy: str, target: str, device: Device, 
         if stage == "fuse":
             return stages
         now(f"writing {count(len(plan.kernels), 'kernel')}")
-        bodies = tuple(extract(plan.graph, p) for p in plan.kernels)
+        bodies = tuple(body_of(plan.graph, p) for p in plan.kernels)
         keys = tuple(digest(body.graph, p.composition) for body, p in zip(bodies, plan.kernels, strict=True))
         different = {key: (body.graph, device, p.composition) for key, body, p in zip(keys, bodies, plan.kernels, strict=True)}
         stages = replace(stages, bodies=bodies, digests=keys)

@@ -26,6 +26,7 @@ from minisitch.graph import TensorType  # noqa: E402
 from minisitch.reference import evaluate  # noqa: E402
 from minisitch.simplify import simplify  # noqa: E402
 from minisitch.stitch.body import extract  # noqa: E402
+from minisitch.stitch.windows import body_of  # noqa: E402
 from minisitch.strategies.cost import Bytes  # noqa: E402
 from minisitch.strategies.kitsune import pipeline, predict  # noqa: E402
 from minisitch.strategies.kitsune.emit import emit_pipeline  # noqa: E402
@@ -68,7 +69,7 @@ def test_counted_bytes_are_the_steppers(name):
     values, known = evaluate(graph_with_everything(graph), inputs), set()
     for plan in (fuse(graph, "none", A100), fuse(graph, "astitch", A100), kitsune.operator_plan(graph)):
         for pattern in plan.kernels:
-            body = extract(graph, pattern)
+            body = body_of(graph, pattern)
             meaning = digest(body.graph, pattern.composition)
             if meaning in known:  # equal layers are equal kernels
                 continue
@@ -92,9 +93,7 @@ def test_counted_bytes_of_pipelines_are_the_steppers(name, payload):
     assert patterns
     for pattern in patterns:
         body = extract(graph, pattern)
-        types = [body.graph[i].type for i in body.graph.inputs]
-        seen = [values[v].ravel()[first:first + t.size].reshape(t.shape)
-                for v, first, t in zip(body.inputs, body.offsets, types, strict=True)]
+        seen = [values[v] for v in body.inputs]
         source = emit_pipeline(body.graph, pattern.composition, device, tile=TINY)
         found = launch(body.graph, source, inputs=seen)
         assert found.bytes_read + found.bytes_written == kitsune.pattern_bytes(graph, pattern, device)

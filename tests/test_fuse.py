@@ -32,6 +32,7 @@ from minisitch.reference import apply, evaluate
 from minisitch.runtime import compile_graph, steps
 from minisitch.simplify import simplify
 from minisitch.stitch.body import extract
+from minisitch.stitch.windows import body_of
 from minisitch.strategies.prices import digest
 from minisitch.testing import arrays_for, check_graph, graphs, random_graph, random_inputs
 from minisitch.testing.judge import judge
@@ -48,7 +49,7 @@ def run_plan(plan, inputs):
     for pattern in plan.patterns:
         assert set(pattern_inputs(graph, pattern)) <= memory.keys()
         if pattern.kind == "kernel":
-            body = extract(graph, pattern)
+            body = body_of(graph, pattern)
             results = evaluate(body.graph, [_seen_from(memory[v], o) for v, o in zip(body.inputs, body.offsets, strict=True)])
             fresh = dict(zip(body.outputs, results, strict=True))
         else:
@@ -203,8 +204,19 @@ def test_steps_of_an_unrolled_loop_have_one_body(axis):
 ], ids=["two-windows", "backwards", "read-whole"])
 def test_what_is_not_one_window_stays_an_argument(lines):
     graph = parse("\n".join([*(f"%{i}: {line}" for i, line in enumerate(lines)), f"return %{len(lines) - 1}"]))
-    (body,) = [extract(graph, p) for p in fuse(graph, "astitch", V100).kernels]
+    (body,) = [body_of(graph, p) for p in fuse(graph, "astitch", V100).kernels]
     assert body.offsets == (0,) and "length" not in str(body.graph)
+
+
+def test_a_body_of_windows_is_the_plain_body_from_an_element_on():
+    lines = ["f32[6,8] = input name='x'", "f32[1,8] = slice %0 size=(1, 8) start=(2, 0) step=(1, 1)",
+             "f32[1,8] = slice %0 size=(1, 8) start=(3, 0) step=(1, 1)", "f32[1,8] = mul %1 %2"]
+    graph = parse("\n".join([*(f"%{i}: {line}" for i, line in enumerate(lines)), "return %3"]))
+    pattern, = fuse(graph, "astitch", V100).kernels
+    plain, body = extract(graph, pattern), body_of(graph, pattern)
+    assert (body.inputs, body.outputs, body.origin, body.offsets) == (plain.inputs, plain.outputs, plain.origin, (16,))
+    assert [n.attributes.get("start", n.attributes.get("length")) for n in plain.graph.nodes] == [None, (2, 0), (3, 0), None]
+    assert [n.attributes.get("start", n.attributes.get("length")) for n in body.graph.nodes] == [16, (0, 0), (1, 0), None]
 
 
 def test_unknown_strategies_are_refused_and_own_ones_taken():

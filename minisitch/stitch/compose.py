@@ -25,8 +25,8 @@ from ..device import Device
 from ..errors import PlanError
 from ..fuse import ALL_INGREDIENTS, Composition, Decision, Pattern, Stitching, count
 from ..graph import Graph, Ids
-from ..stitch.body import extract
 from .blocks import BlockComposition, arrange
+from .body import extract
 from .dominants import Group
 from .loops import stitch
 from .plan import StitchPlan, leaves

@@ -86,10 +86,12 @@ def _preference(graph: Graph, node: Node) -> tuple:
 
 
 def is_row_reduce(graph: Graph, node: Node) -> bool:
-    """True when the last axis longer than one is reduced: it then folds neighbours in memory.
+    """True of a reduce of the last axis longer than one: it then folds neighbours in memory.
 
-    Also true when no axis is reduced, or when none is longer than one.
+    Also true of a reduce of no axis, or if none is longer than one.
     """
+    if node.kind != "reduce":
+        return False
     shape = graph[node.args[0]].type.shape
     long_axes = [a for a, n in enumerate(shape) if n != 1]
     return not long_axes or not node.attr("axes") or long_axes[-1] in node.attr("axes")

@@ -252,14 +252,14 @@ class _Arranger:
         """
         shape = self.graph[node.args[0]].type.shape
         host = self._row_reduce_of(node, shape)
-        if host is None or is_row_reduce(self.graph, node):
-            return None
-        if not self.stitching.barriers and self.graph.users[node.id]:
+        barred = not self.stitching.barriers and bool(self.graph.users[node.id])
+        if host is None or barred or is_row_reduce(self.graph, node):
             return None
         long_axes = {a for a, n in enumerate(shape) if n != 1}
         if long_axes.difference(host.attr("axes")) != long_axes.intersection(node.attr("axes")):
             return None
-        partition = _columns_of(node, shape)
+        results = _rows_of(node, shape)
+        partition = Partition(results.cols, (), results.rows)  # its results are the columns
         rows, _, cols = partition.extents(shape)
         mapping = self._map_rows(rows, cols)
         carry = fold_of(self.graph, node, "carry", partition, Space("row", rows), mapping)
@@ -271,7 +271,7 @@ class _Arranger:
     def _row_reduce_of(self, node: Node, shape: Shape) -> Node | None:
         """The dominant of the node's group, if it is a row-reduce over data of this shape."""
         dominant = self.dominant_of.get(node.id)
-        if dominant is None or dominant.kind != "reduce" or not is_row_reduce(self.graph, dominant):
+        if dominant is None or not is_row_reduce(self.graph, dominant):
             return None
         return dominant if self.graph[dominant.args[0]].type.shape == shape else None
 
@@ -402,7 +402,7 @@ class _Arranger:
         while pending and len(seen) < LOOK_AHEAD:
             for user in self.graph.users[pending.pop()]:
                 reader = self.graph[user]
-                if reader.kind == "reduce" and is_row_reduce(self.graph, reader):
+                if is_row_reduce(self.graph, reader):
                     return reader
                 if reader.kind == "map" and user not in seen:
                     seen.add(user)
@@ -442,12 +442,3 @@ def _rows_of(reduce: Node, shape: Sequence[int]) -> Partition:
     """The partition of a row-reduce: a row for each result. The columns are the axes it reduces."""
     axes = reduce.attr("axes")
     return Partition(tuple(a for a in range(len(shape)) if a not in axes), (), tuple(axes))
-
-
-def _columns_of(reduce: Node, shape: Sequence[int]) -> Partition:
-    """The partition of a column-reduce in a row-reduce's loop.
-
-    The rows are the axes that it reduces, and the columns are its results.
-    """
-    flat = _rows_of(reduce, shape)
-    return Partition(flat.cols, (), flat.rows)

@@ -1,6 +1,6 @@
 """Build the kernel of a pattern, and price it with the cost model.
 
-In:  a body (``stitch.body.extract``), a ``Device`` and a ``Composition``.
+In:  a body (``stitch.windows.body_of``), a ``Device`` and a ``Composition``.
 Out: a ``Kernel``, microseconds.
 
 A pattern's price is the modelled time of the kernel that would run. Strategies use these prices to
@@ -21,8 +21,8 @@ from ..fuse import ALL_INGREDIENTS, Composition, FusionPlan, Pattern
 from ..graph import Graph
 from ..kernel import Kernel
 from ..passes.registry import DEFAULTS, default_kernel, kernel_of
-from ..stitch.body import extract
 from ..stitch.compose import compose
+from ..stitch.windows import body_of
 from .cost import kernel_us, library_us, working_set
 
 
@@ -109,7 +109,7 @@ class Prices:
     def body(self, pattern: Pattern) -> Graph:
         """The pattern as a graph of its own, extracted once for all its compositions."""
         key = pattern.members, pattern.outputs, pattern.kind
-        return self._bodies[key] if key in self._bodies else self._bodies.setdefault(key, extract(self.graph, pattern).graph)
+        return self._bodies[key] if key in self._bodies else self._bodies.setdefault(key, body_of(self.graph, pattern).graph)
 
     def kernel(self, pattern: Pattern) -> Kernel:
         """The kernel of a pattern whose outputs are set. Raises as ``built`` does."""

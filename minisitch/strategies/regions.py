@@ -44,8 +44,9 @@ from ..fuse import (
 )
 from ..graph import Graph
 from ..kernel.nests import statements_of
-from ..stitch.body import Body, extract
+from ..stitch.body import Body
 from ..stitch.dominants import evaluations
+from ..stitch.windows import body_of
 from .prices import built, digest
 
 MOST_STITCHED = 256  # operations in AStitch's largest kernel of a program that is planned whole
@@ -87,7 +88,7 @@ def _is_long(graph: Graph, device: Device) -> bool:
             operations = _operations(graph, pattern.members)
             if operations > MOST_STITCHED:
                 return True
-            body = extract(graph, pattern).graph
+            body = body_of(graph, pattern).graph
             statements[digest(body)] = _statements(body)
             if 2 * operations > MOST_OPERATIONS and evaluations(body) > 2 * MOST_STATEMENTS:
                 return True
@@ -114,7 +115,7 @@ class _Regions:
         spans = regions(graph, most)
         loops = [[i for i in span if graph[i].kind != "source" and graph[i].op not in FREE] for span in spans]
         drawn = make_plan(graph, self.name, [], pipelines=filter(None, loops))
-        bodies = {r: extract(graph, replace(r, kind="kernel")) for r in drawn.patterns if r.kind == "pipeline"}
+        bodies = {r: body_of(graph, r) for r in drawn.patterns if r.kind == "pipeline"}
         keys = {region: digest(body.graph) for region, body in bodies.items()}
         different = {keys[region]: body.graph for region, body in bodies.items()}
         statements = sum(map(_statements, different.values())) // OF_REGIONS
@@ -166,7 +167,7 @@ class _Regions:
             if pattern.kind != "kernel" or operations < 2:
                 patterns.append(pattern)
                 continue
-            body = extract(plan.graph, pattern)
+            body = body_of(plan.graph, pattern)
             if statements := self._too_many(body, pattern):
                 pieces = self.bounded(self.cut(body.graph, -(-operations // 2)))
                 why = (f"one kernel of {count(operations, 'operation')} would have {statements} "

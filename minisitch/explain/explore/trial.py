@@ -20,7 +20,7 @@ from ... import simt
 from ...errors import KernelBug, MinisitchError
 from ...kernel.text import KernelSource
 from ...simt.record import FilmEvent
-from ...stitch.body import Body
+from ...stitch.windows import WindowBody
 from ...testing.judge import judge
 from .frames import Reel, drawn, film
 
@@ -44,7 +44,7 @@ class KernelTrial:
     """A kernel that can be stepped again and again. ``values`` are its body's inputs, in order."""
 
     source: KernelSource
-    body: Body
+    body: WindowBody
     values: tuple[np.ndarray, ...]
 
     @property
@@ -128,7 +128,7 @@ class KernelTrial:
         return [arrays[f"y{k}"].reshape(graph[o].type.shape) for k, o in enumerate(graph.outputs)]
 
 
-def given(body: Body, values: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+def given(body: WindowBody, values: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """The inputs of a body, from the values of all nodes of the whole graph.
 
     A kernel sees each input from its offset on, so the rest of it is moved to the front.

@@ -42,6 +42,7 @@ from ...fuse import (
 from ...graph import Graph
 from ...stitch.body import Body, extract
 from ...stitch.plan import StitchPlan
+from ...stitch.windows import body_of
 from ..prices import Prices, digest
 from .merge_launches import merged, merged_plan
 
@@ -149,7 +150,7 @@ class _Judge:
         return merged_plan(plan, self.prices) if self.steps.merge else plan
 
     def _cheapest(self, pattern: Pattern, proposer: str, decisions: list[Decision]) -> list[Pattern]:
-        body = extract(self.prices.graph, pattern)
+        body = body_of(self.prices.graph, pattern)
         key = digest(body.graph, pattern.composition)
         if key not in self.known:
             self.known[key] = body, self._ways(body, pattern, proposer)

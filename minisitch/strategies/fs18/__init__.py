@@ -23,7 +23,7 @@ from dataclasses import replace
 from ...device import Device
 from ...fuse import Decision, FusionPlan, make_plan, strategy
 from ...graph import Graph
-from ...stitch.body import extract
+from ...stitch.windows import body_of
 from ..astitch import call_depths
 from .compose import THREAD, compose_kernel
 from .dots import take_apart
@@ -62,7 +62,7 @@ def plan(graph: Graph, name: str, limits: Limits, decisions: Iterable[Decision] 
     patterns = []
     for pattern in drawn.patterns:
         if pattern.outputs[0] in owner:
-            composition, why = compose_kernel(owner[pattern.outputs[0]], extract(graph, pattern))
+            composition, why = compose_kernel(owner[pattern.outputs[0]], body_of(graph, pattern))
             found += why
             pattern = replace(pattern, composition=composition)
         patterns.append(pattern)

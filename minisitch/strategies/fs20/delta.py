@@ -118,7 +118,7 @@ class Evaluator:
 
     def _edge(self, value: int, readers: int, stored: bool) -> Edge:
         node = self.graph[value]
-        row = node.kind == "reduce" and is_row_reduce(self.graph, node)
+        row = is_row_reduce(self.graph, node)
         refused, most = 0, 1
         for r in bits(readers):
             ends = [self.graph[o] for o in self.plan.patterns[r].outputs]
@@ -153,7 +153,7 @@ class Evaluator:
             kept = [n for n in node.type.shape if n != 1]
             columns = [n for n in domain.type.shape if n != 1]
             return output.kind != "reduce" and kept == columns[-len(kept):]
-        if output.kind == "reduce" and is_row_reduce(self.graph, output):
+        if is_row_reduce(self.graph, output):
             return output.type.size == node.type.size
         return domain.type.size % max(1, node.type.size) == 0
 

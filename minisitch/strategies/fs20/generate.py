@@ -80,7 +80,7 @@ def expensive(graph: Graph) -> tuple[int, ...]:
 
 def templates(graph: Graph, device: Device) -> Iterator[Stitching]:
     """Each template with each launch size, then adaptive mapping, which may split long rows."""
-    rows = any(n.kind == "reduce" and is_row_reduce(graph, n) for n in graph.nodes)
+    rows = any(is_row_reduce(graph, n) for n in graph.nodes)
     if device.kind == "gpu" and rows:
         for threads in sorted({min(size, device.max_block) for size in LAUNCH_SIZES}):
             for per_row in sorted({1, min(32, threads), threads}):
