@@ -71,8 +71,7 @@ class Comparison:
 
     ``numpy_us`` is the time of the program as NumPy runs it. ``kernel_us`` holds the measured time
     in kernels for each strategy, without library calls and pipelines, and ``graphs`` the graph that
-    it
-    planned, since a strategy may rewrite it. ``remark`` says which rows are missing and why.
+    it planned, since a strategy may rewrite it. ``remark`` says which rows are missing and why.
     """
 
     name: str

@@ -11,8 +11,7 @@ once, as a program of its own. Shorter programs are planned whole.
 
 If a loop's windows differ from round to round, so do the regions. A thousand of them would take
 many minutes to compile, and hold little work each. On a CPU such a program becomes one library
-call, and
-``jit`` runs the function as NumPy would.
+call, and ``jit`` runs the function as NumPy would.
 
 Before:  %1 = f %0; %2 = f %1; ... %60 = f %59            one kernel of 300 operations
 After:   {%1 ... %12} {%13 ... %24} ... {%49 ... %60}     five regions, planned once
