@@ -104,8 +104,6 @@ class _CudaSegment(Printer):
             self.w.line(f"lane_row = thread // {threads}")
         else:
             self.w.line("lane = thread")
-            if self.segment.thread_map.rows_per_block > 1:
-                self.w.line("lane_row = 0")
 
     def _open_task(self) -> None:
         """The row and the columns of a task."""

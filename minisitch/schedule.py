@@ -21,7 +21,7 @@ from .graph import identifier
 from .kernel import Kernel, ir
 from .kernel.launch import with_launch
 from .kernel.memory import Layout
-from .kernel.statements import Names, Statements, Stores
+from .kernel.statements import Folded, Names, Statements, Stores
 from .kernel.verify import verify_kernel
 from .stitch.mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap
 from .stitch.plan import LoopPlan, StitchPlan
@@ -69,8 +69,7 @@ def _build(layout: Layout) -> Kernel:
     constants: dict[tuple[str, str], tuple[str, str, object]] = {}
     keys, segments = list(layout.segments), list[ir.Segment]()
     for key, after in zip_longest(keys, keys[1:]):
-        ends_level = after is not None and after[0] != key[0]
-        barrier = "grid" if ends_level else "none"
+        barrier = "grid" if after and after[0] != key[0] else "none"
         segments.append(_segment(layout, Names(constants), layout.segments[key], barrier))
     ranked = {"input": 0, "output": 1, "scratch": 2, "shared": 3}
     buffers = sorted(layout.buffers.values(), key=lambda b: (ranked[b.scope], b.role == "exchange"))
@@ -83,8 +82,7 @@ def _build(layout: Layout) -> Kernel:
 
 def _segment(layout: Layout, names: Names, loops: Sequence[LoopPlan], barrier: str) -> ir.Segment:
     space, m = loops[0].space, layout.maps[loops[0].segment]
-    serial = max(loop.serial for loop in loops)
-    slice_size = -(-space.serial // space.slices) if space.slices > 1 else serial
+    slice_size = -(-space.serial // space.slices)
     task_barrier = _between_tasks(layout, m, loops)
     segment = ir.Segment(space.kind, space.rows, space.chunks, m.chunk, space.slices, slice_size, m, (), task_barrier, barrier)
     nests = _Nests(layout, names, segment)
@@ -140,7 +138,7 @@ class _Nests:
         starts = tuple(ir.Start(f) for f, _ in found)
         if loop.serial != 1:
             kind = "lanes" if loop.warps else "serial"
-            part = "slice" if self.segment.slices > 1 and not loop.warps else ""
+            part = "slice" if self.segment.slices > 1 else ""
             nest = (ir.Loop("ser", 0, loop.serial, nest, kind, part),)
         if loop.serial != 1 or any(f.along in ("column", "warp") for f, _ in found):
             ends = self._ends(found, f"thread % {WARP} == 0" if loop.warps else "")
@@ -155,14 +153,12 @@ class _Nests:
 
     def _columns(self, loop: LoopPlan, body: ir.Nest) -> ir.Loop:
         """The loop over the columns of a task, which the threads of a row share."""
-        if loop.warps:
-            return ir.Loop("col", 0, loop.cols, body, "warps")
         part = "live" if self.live else ""
         if loop.chunked and self.segment.chunks > 1:
             part = "chunk"
-        return ir.Loop("col", 0, loop.cols, body, self.who, part)
+        return ir.Loop("col", 0, loop.cols, body, "warps" if loop.warps else self.who, part)
 
-    def _ends(self, found: Sequence[tuple[ir.Fold, Stores]], one: str) -> ir.Nest:
+    def _ends(self, found: Sequence[Folded], one: str) -> ir.Nest:
         """The ends of folds. All threads of a row have the results, and one stores them.
 
         ``one`` is the condition that is true for this thread, as text. If it is empty, all store.

@@ -25,6 +25,7 @@ from .memory import Layout, partial_results
 # its own.
 LONG_SUM, LONG_SUM_OF_A_CORE = 16, 1024
 Stores = tuple[Store, ...]
+Folded = tuple[Fold, Stores]  # a reduction, and the stores of its result
 
 
 class Names:
@@ -193,7 +194,7 @@ class Statements:
             found.append(Store(row.name, self._row_offset(s, column), value, (), s.node))
         return tuple(found)
 
-    def fold(self, s: SubRoot) -> tuple[Fold, Stores]:
+    def fold(self, s: SubRoot) -> Folded:
         """The reduction of a sub-root, and the stores of its result."""
         fold = self._fold(s, self.name[s.root])
         if s.role not in ("partial", "carry"):
@@ -201,7 +202,7 @@ class Statements:
         parts = _cell(partial_results(s, self.m))
         return fold, (Store(f"p{s.node}", parts, fold.result, (), s.node),)
 
-    def combine(self, s: SubRoot) -> tuple[Fold, Stores]:
+    def combine(self, s: SubRoot) -> Folded:
         """Fold the partial results; the loop reads them from scratch."""
         fold, parts = self._fold(s, self.names.fresh(s.node)), self.layout.buffers[f"p{s.node}"]
         variables = ("row", "col") if s.along == "row" else ("row", "ser", "col")

@@ -121,7 +121,7 @@ def _verify_task(kernel: Kernel, segment: ir.Segment, written: _Written, place: 
     when = ["before its tasks", *(f"phase {p}" for p in range(len(segment.phases))), "after its tasks"]
     for words, phase in zip(when, (opening, *segment.phases, closing), strict=True):
         written.place = f"{place}, {words}"
-        _Nest(segment, phase, written, implied).check(phase.nest, known)
+        _Nest(segment, phase, written).check(phase.nest, known)
         if implied:
             written.meet(implied)
     ends = segment.task_barrier
@@ -258,8 +258,8 @@ def _apart(index: Index) -> tuple[Index, Index]:
 class _Nest:
     """Follows the statements of a phase."""
 
-    def __init__(self, segment: ir.Segment, phase: ir.Phase, written: _Written, implied: str) -> None:
-        self.segment, self.phase, self.written, self.implied = segment, phase, written, implied
+    def __init__(self, segment: ir.Segment, phase: ir.Phase, written: _Written) -> None:
+        self.segment, self.phase, self.written = segment, phase, written
         self.part: Guard = ()  # what loops around say of their variables
         self.started: set[str] = set()  # accumulators; a result is complete when they are combined
 
@@ -289,7 +289,7 @@ class _Nest:
                 case ir.VectorMove():
                     self._move(stmt)
                 case ir.Barrier("warp" | "block" as scope):
-                    self.written.meet(scope if scope == "block" else self.implied or scope)
+                    self.written.meet(scope)
                 case ir.Start(fold) | ir.Accumulate(fold):
                     self._fold(stmt, fold, known)
                 case ir.Combine(folds):

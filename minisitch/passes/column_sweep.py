@@ -44,7 +44,7 @@ def _swept(kernel: Kernel, segment: ir.Segment) -> ir.Segment:
     phases = tuple(p if sweep == 1 else _swept_phase(kernel, segment, p, sweep)
                    for p, sweep in zip(segment.phases, sweeps, strict=True))
     common = math.lcm(*sweeps)
-    size = -(-segment.slice_size // common) * common if segment.slices > 1 else segment.slice_size
+    size = -(-segment.slice_size // common) * common
     return replace(segment, phases=phases, slice_size=size)
 
 
