@@ -149,6 +149,9 @@ class TracedArray(NDArrayOperatorsMixin):
         self._move = move
         self._node = self._seen = -1  # and the storage's version that it belongs to
 
+    # isinstance(x, np.ndarray) is true
+    __class__ = property(lambda self: self.dtype.type if self.is_scalar else np.ndarray)  # type: ignore[assignment]
+
     # ------------------------------------------------------------ storage and views
     @property
     def node(self) -> int:

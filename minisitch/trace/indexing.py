@@ -125,11 +125,11 @@ def _plain(entry: Any) -> list[Any]:
         except TypeError:
             raise IndexError("only integers, slices (`:`), ellipsis (`...`), numpy.newaxis "
                              "(`None`) and integer or boolean arrays are valid indices") from None
-    if entry.dtype.kind == "b" and isinstance(entry, np.ndarray) and entry.shape:
+    if entry.dtype.kind == "b" and not isinstance(entry, TracedArray) and entry.shape:
         return list(np.nonzero(entry))
     if entry.dtype.kind not in "iu":
         raise IndexError("arrays used as indices must be of integer (or boolean) type")
-    return [int(entry)] if isinstance(entry, np.ndarray) and not entry.shape else [entry]
+    return [entry] if isinstance(entry, TracedArray) or entry.shape else [int(entry)]
 
 
 def _item(entry: Any, axis: int, x: TracedArray) -> Item:
@@ -154,7 +154,7 @@ def _bound(value: Any) -> int | None:
 
 def _in_bounds(index: TracedArray | np.ndarray, axis: int, n: int, recorder: Recorder) -> TracedArray:
     """Integer indices with negative ones wrapped. Known values are checked now."""
-    values = index if isinstance(index, np.ndarray) else recorder.known(index.node)
+    values = recorder.known(index.node) if isinstance(index, TracedArray) else index
     low = None
     if values is not None:
         low, high = (min(0, int(values.min())), int(values.max())) if values.size else (0, -1)

@@ -42,6 +42,7 @@ import numpy as np
 from ..errors import TraceError
 from ..ops import SHORT
 from .array import OUTSIDE, OutsideStorage, TracedArray, strides_of
+from .methods import give_back, lend
 from .parts import (
     BYTES,
     CACHE,
@@ -53,6 +54,7 @@ from .parts import (
     changed_keys,
     is_plain,
     is_users,
+    is_users_def,
     is_users_own,
     owner_of,
     parts,
@@ -183,17 +185,19 @@ class Outside:
                     self.met[id(part.holder)] = part.holder, ""
 
     def _leading(self) -> set[int]:
-        """The ids of values that lead to arrays and generators. These are copied for the program.
+        """The ids of values that lead to arrays, functions and generators.
+
+        These are copied for the program.
 
         A class does not lead there through its functions.
         """
-        pending = [key for key, (v, _) in self.met.items() if seen_as_traced(v) or _draws(v)]
+        pending = [key for key, (v, _) in self.met.items() if seen_as_traced(v) or _draws(v) or is_users_def(v)]
         found = set(pending)
         while pending:
             key = pending.pop()
             value = self.met[key][0]
             for holder in self._holders[key]:
-                by_function = isinstance(self.met[holder][0], type) and isinstance(value, FunctionType | type | property)
+                by_function = isinstance(self.met[holder][0], type) and (isinstance(value, type) or hasattr(value, "__get__"))
                 if holder not in found and not by_function:
                     found.add(holder)
                     pending.append(holder)
@@ -212,10 +216,12 @@ class Outside:
             self.executed.update({value.__code__: None for value, _ in self.met.values() if isinstance(value, FunctionType)})
 
     def _shut(self, found: Iterable[tuple[str, Any]]) -> None:
-        for name, value in found:
+        shut = [*found]
+        for name, value in shut:
             if isinstance(value, np.ndarray):
                 self._lock(value)
             self.keep(name, value)
+        lend((value for _, value in shut if isinstance(value, type) and is_users(value)), self)
 
     def _lock(self, array: np.ndarray) -> None:
         chain: list[np.ndarray] = []
@@ -307,7 +313,7 @@ class Outside:
         elif isinstance(value, CACHE):
             made = _Cached(value, self)
         elif key not in self._leads:
-            return self.rebinder.stand_in(value)
+            made = self.rebinder.stand_in(value)
         elif seen_as_traced(value):
             storage = OutsideStorage(current(), value, self.met[key][1])
             strides = strides_of(value.shape) if value.flags.c_contiguous or value.ndim < 2 else None
@@ -338,13 +344,16 @@ class Outside:
             made = self.copies[key] = ModuleType(value.__name__)
             # It may grow meanwhile.
             vars(made).update({name: self.seen(each) for name, each in [*vars(value).items()]})
-        elif kind in (dict, OrderedDict, defaultdict):
-            made = self.copies[key] = value.copy()
-            made.update({k: self.seen(each) for k, each in [*value.items()]})
-        elif kind in (list, deque):
+        elif kind in (dict, OrderedDict, defaultdict, weakref.WeakKeyDictionary):
             made = self.copies[key] = value.copy()
             made.clear()
-            made.extend(map(self.seen, [*value]))
+            made.update({self.seen(k): self.seen(each) for k, each in [*value.items()]})
+        elif kind in (list, deque, set):
+            made = self.copies[key] = value.copy()
+            made.clear()
+            (made.update if kind is set else made.extend)(map(self.seen, [*value]))
+        elif kind is frozenset:
+            return frozenset(map(self.seen, value))
         else:
             return self._copy_object(value)
         self.keep(self.met[key][1], made)
@@ -363,10 +372,15 @@ class Outside:
             return made
         if isinstance(value, enum.Enum | type) or not is_users(kind) or hasattr(kind, "__del__"):
             return value
+        base = next(each for each in (types.SimpleNamespace, dict, list, object) if issubclass(kind, each))
         try:
-            made = self.copies[key] = types.SimpleNamespace() if kind is types.SimpleNamespace else object.__new__(kind)
-        except TypeError:  # a subclass of a class written in C
+            made = self.copies[key] = base.__new__(kind)
+        except TypeError:  # a subclass of another class written in C
             return value
+        if base is dict:
+            dict.update(made, {self.seen(k): self.seen(each) for k, each in [*dict.items(value)]})
+        elif base is list:
+            list.extend(made, map(self.seen, [*list.__iter__(value)]))
         slots = slots_of(kind)
         if hasattr(value, "__dict__"):
             for base in reversed(kind.__mro__):
@@ -418,6 +432,7 @@ class Outside:
 
         To be called in any case, also after an error.
         """
+        give_back(self)
         after = [(*each, state(each[1])) for each in self._before]
         for each in self._locked:
             each.flags.writeable = True
@@ -427,6 +442,9 @@ class Outside:
             if changed := changed_keys(value, was, now):
                 found = found or self._told(name, value, *changed[0])
                 put_back(value, was, now)
+            elif (owner := self._originals.get(id(value))) is not None:
+                for is_item, key in now.keys() - was.keys():  # of a functools.cached_property
+                    object.__setattr__(owner, key, now[is_item, key])
         self._before.clear()
         return found
 

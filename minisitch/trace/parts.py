@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .array import TracedArray
+from .methods import members
 from .recorder import user_file
 
 GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, np.random.SeedSequence, random.Random)
@@ -99,7 +100,7 @@ def parts(value: Any) -> Iterator[OutsidePart]:
         yield OutsidePart(value, False, "__self__", owner)
     elif isinstance(value, ModuleType | type):
         if is_users(value):
-            yield from (OutsidePart(value, False, key, each) for key, each in [*vars(value).items()]
+            yield from (OutsidePart(value, False, key, each) for key, each in members(value).items()
                         if key not in LOADED)
             yield from [OutsidePart(value, False, "__bases__", value.__bases__)] if isinstance(value, type) else ()
     elif is_users(kind) or not isinstance(value, PRIVATE):
@@ -127,7 +128,7 @@ def _objects(array: Any) -> Iterator[OutsidePart]:
 def _elements(values: Iterable[Any]) -> Iterator[OutsidePart]:
     """The objects in a set, or among a dict's keys. They stay the same: another is another set."""
     return (OutsidePart(CellType(each), False, "cell_contents", each) for each in [*values]
-            if is_users(type(each)) or isinstance(each, weakref.ref))
+            if is_users(type(each)) or isinstance(each, weakref.ref | FunctionType))
 
 
 def _wrapped_by(fn: FunctionType, depth: int = 1) -> Iterator[OutsidePart]:
@@ -240,7 +241,7 @@ def state(value: Any) -> dict[tuple[bool, Any], Any]:
         names = {key: each for key, each in vars(value).items()
                  if not key.startswith("_") and not isinstance(each, ModuleType)}
     elif isinstance(value, type | ModuleType):
-        names = {key: each for key, each in vars(value).items() if key != "__warningregistry__"}
+        names = {key: each for key, each in members(value).items() if key != "__warningregistry__"}
         names |= {"__bases__": value.__bases__} if isinstance(value, type) else {}
     elif is_users(type(value)) or not isinstance(value, PRIVATE):
         names = attributes(value) | {"__class__": type(value)}
@@ -305,7 +306,8 @@ def changed_keys(value: Any, was: dict[tuple[bool, Any], Any], now: dict[tuple[b
     Not what a ``functools.cached_property``, or a slot of a library's class, keeps to compute it
     once, unless it is a traced value.
     """
-    new = [(is_item, k) for (is_item, k), each in now.items() if (is_item, k) not in was and (
+    # another trace, in another thread, may have opened an array's memory
+    new = [(is_item, k) for (is_item, k), each in now.items() if (is_item, k) not in was and k is not BYTES and (
         is_item or isinstance(each, TracedArray)
         or not _keeps(inspect.getattr_static(type(value), k, None)))]
     changed = new + [key for key, each in was.items() if not same(now.get(key, now), each)]

@@ -52,6 +52,7 @@ import numpy as np
 from ..errors import MinisitchError
 from ..graph import identifier
 from .array import OutsideStorage
+from .methods import members
 from .outside import AGAIN, NEXT, UNSEEN, Outside
 from .parts import (
     CACHE,
@@ -70,7 +71,7 @@ from .parts import (
     same,
     takes_text,
 )
-from .recorder import SMALL, Recorder, current, is_inside, refuse, user_file
+from .recorder import SMALL, Recorder, is_inside, refuse, user_file
 
 # raised by reading what is no longer there
 GONE = (AttributeError, KeyError, IndexError, TypeError, ValueError, ReferenceError)
@@ -364,7 +365,7 @@ class ReadsWriter:
             if not is_users(base):
                 self._look_into(base)
                 continue
-            for key, each in [*vars(base).items()]:
+            for key, each in members(base).items():
                 unnamed = key.startswith("__") and key not in self._words
                 if id(each) in self._roots:
                     continue
@@ -395,7 +396,7 @@ class ReadsWriter:
                 if id(fn) not in self._seen:
                     self.visit(self.bind(key, fn), fn)
             elif key in self._words and hasattr(fn, "__wrapped__"):  # a jitted function
-                base = next(each for each in kind.__mro__ if vars(each).get(key) is member)
+                base = next(each for each in kind.__mro__ if members(each).get(key) is member)
                 self._look(f"{self.bind(base.__name__, base)}.__dict__[{key!r}]", member)
 
     def _look_at_descriptor(self, kind: type, base: type, key: str, member: Any) -> None:
@@ -420,9 +421,10 @@ class ReadsWriter:
             self.lines.append(f"if content({read}) != {self.bind('c', content)}: raise Stale")
         elif content is not None and id(value) not in self._captured.keys() | self._viewed:
             seen = "a pointer" if points else f"{len(content):,} bytes"
-            raise refuse(f"{read}, {seen} that Python or NumPy reads while the program is traced",
+            name = self._outside.met.get(id(value), (None, ""))[1] or read
+            raise refuse(f"{name}, {seen} that Python or NumPy reads while the program is traced",
                          AGAIN, "Pass it in as an argument, or compute with it outside and pass "
-                         "the result", current().begins)
+                         "the result", self._outside.line_of(re.findall(r"[^\W\d]\w*", name)))
 
     def _look_at_array(self, read: str, value: np.ndarray) -> None:
         """Write the lines that read an array and check its kind, and that all places hold it."""

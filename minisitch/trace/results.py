@@ -3,6 +3,8 @@
 In:  the tree of a result and its traced arrays.
 Out: nothing, or a TraceError at the program's first line.
 
+An object that the program makes is made once, and callers may change it: it is refused.
+
 Any other object may hold a stand-in that the caller would get: ``zip``, a generator, a set, a
 dataclass, a function that uses ``x``. So each is searched for one.
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, EllipsisType, FunctionType, ModuleType, NoneType, NotImplementedType
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from .tree import Branch, Static, Tree, refuse_other_meanings
 
 SEARCHED = 10_000  # objects, the nearest first
 ENDS = (type, ModuleType, CodeType, BuiltinFunctionType, np.ndarray, np.generic, str, bytes, int, float)
+SINGLE = (NoneType, EllipsisType, NotImplementedType, FunctionType, np.ufunc, slice)  # cannot change, too
 
 
 def require_plain(tree: Tree, results: Sequence[TracedArray]) -> None:
@@ -66,6 +69,10 @@ def _require_plain(tree: Tree) -> None:
         raise refuse(f"the program returns a {type(value).__name__} that holds a traced array or a "
                      "function that is traced",
                      "only what is in tuples, lists and dicts is computed", remedy, current().begins)
+    by_identity = type(value).__hash__ in (None, object.__hash__)
+    if by_identity and not isinstance(value, (*ENDS, *SINGLE)) and not current().outside.is_outside(value):
+        raise refuse(f"the program returns a {type(value).__name__} that it has made",
+                     "it runs once, so every call would return the same object", remedy, current().begins)
 
 
 def _holds_stand_in(value: object) -> bool:

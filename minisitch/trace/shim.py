@@ -16,6 +16,7 @@ of others (``np.gradient``, ``np.cross``, ``np.kron``). They can be traced once 
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import math
 import re
@@ -47,6 +48,7 @@ from .array import (
     settle,
     strides_of,
 )
+from .methods import members
 from .numbers import MATH, Number, plain
 from .recorder import current, refuse, user_file
 from .refusals import REMEDIES
@@ -144,7 +146,7 @@ def array(object, dtype=None, *, copy=True, order="K", subok=False, ndmin=0, lik
 
 def _said(value: Any) -> Any:
     """What an object of the user's says that it is as an array, which may be a traced one."""
-    method = getattr(type(value), "__array__", None)
+    method = inspect.unwrap(getattr(type(value), "__array__", _said))
     return value.__array__() if isinstance(method, types.FunctionType) and user_file(method.__code__.co_filename) else value
 
 
@@ -295,11 +297,17 @@ for _function in (np.fromfile, np.loadtxt):
 
 
 # ---------------------------------------------------------------- the stand-in module
-class _AsksForArrays(type):
-    """What a traced function sees as ``np.ndarray``: traced arrays are instances of it, too."""
+class _MakesArrays(type):
+    """What a traced function sees as ``np.ndarray``."""
+
+    def __hash__(cls) -> int:
+        return hash(np.ndarray)
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is np.ndarray
 
     def __instancecheck__(cls, value: Any) -> bool:
-        return not value.is_scalar if isinstance(value, TracedArray) else isinstance(value, np.ndarray)
+        return isinstance(value, np.ndarray)
 
     def __subclasscheck__(cls, other: type) -> bool:
         return issubclass(other, np.ndarray)
@@ -316,7 +324,7 @@ class _AsksForArrays(type):
         return OVERRIDES[np.empty](*args, **options) if new else np.ndarray(*args, **options)
 
 
-OVERRIDES[np.ndarray] = _AsksForArrays("ndarray", (), {"__module__": "numpy", "__doc__": np.ndarray.__doc__})
+OVERRIDES[np.ndarray] = _MakesArrays("ndarray", (), {"__module__": "numpy", "__doc__": np.ndarray.__doc__})
 
 
 class StandIn(types.ModuleType):
@@ -335,10 +343,12 @@ class StandIn(types.ModuleType):
 
 
 class TypeStandIn:
-    """``type`` as a traced function sees it: a ``Number`` is a float or an int."""
+    """``type`` as a traced function sees it: traced arrays and numbers are NumPy's and Python's."""
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        return args[0].__class__ if len(args) == 1 and type(args[0]) is Number else type(*args, **named)
+        asks = len(args) == 1 and type(args[0]) in (Number, TracedArray)
+        found = args[0].__class__ if asks else type(*args, **named)
+        return OVERRIDES[np.ndarray] if found is np.ndarray else found
 
     __getattr__ = staticmethod(functools.partial(getattr, type))
     __instancecheck__ = staticmethod(lambda value: isinstance(value, type))
@@ -362,7 +372,7 @@ class RandomStandIn(StandIn):
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.__dict__["_module"], name)
         if not isinstance(getattr(found, "__self__", None), np.random.RandomState):
-            return found
+            return stand_in(found)
         return _refusing(f"np.random.{name}", "the numbers drawn now would be part of the program, "
                          "the same at every call", "Draw outside and pass the array in, or use "
                          "np.random.default_rng(seed) if that is what you want")
@@ -463,7 +473,7 @@ def rebind(fn: Callable) -> Callable:
         return types.MethodType(rebinder.function(fn.__func__), outside.seen(fn.__self__))
     if isinstance(fn, types.FunctionType):
         return rebinder.function(fn)
-    call = type(fn).__dict__.get("__call__")
+    call = members(type(fn)).get("__call__")
     if isinstance(call, types.FunctionType) and user_file(call.__code__.co_filename):
         return types.MethodType(rebinder.function(call), outside.seen(fn))
     return fn
@@ -602,5 +612,30 @@ class Ufunc:
         return getattr(self._ufunc, name)
 
 
+class Seeded:
+    """A class of ``np.random`` as a traced function sees it: a seed is a Python int of its own."""
+
+    def __init__(self, kind: type) -> None:
+        self._kind = kind
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        def plainly(value: Any) -> Any:
+            return [*map(plain, value)] if isinstance(value, list | tuple) else plain(value)
+        args, named = (*map(plainly, args),), {key: plainly(each) for key, each in named.items()}
+        if self._kind is np.random.RandomState and isinstance((*args, *named.values(), None)[0], int | list):
+            made = np.random.RandomState(np.random.MT19937(0))  # else it draws a seed before it takes ours
+            made.seed(*args, **named)
+            return made
+        return self._kind(*args, **named)
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return isinstance(value, self._kind)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kind, name)
+
+
+OVERRIDES.update({c: Seeded(c) for c in vars(np.random).values() if isinstance(c, type)})
+OVERRIDES[np.random.default_rng] = Seeded(np.random.default_rng)
 OVERRIDES.update({u: Ufunc(u) for u in vars(np).values() if isinstance(u, np.ufunc)})
 OVERRIDES[np.asarray_chkfinite] = _guarded(np.asarray_chkfinite)

@@ -124,7 +124,7 @@ def refuse_other_meanings(array: Any) -> None:
     Its operators may mean something else, and results would be of its class. A memory-mapped array
     is fine: it computes as an array, and gives plain arrays.
     """
-    if isinstance(array, np.ndarray) and type(array) not in (np.ndarray, np.memmap):
+    if issubclass(type(array), np.ndarray) and type(array) not in (np.ndarray, np.memmap):
         raise refuse(f"a {type(array).__name__} among the arrays", "its operators differ from an "
                      "array's, and only plain arrays are compiled",
                      "Pass np.asarray(it), and a mask as an array of its own")
