@@ -46,7 +46,7 @@ REFUSED = {
     "{x[0]: 1}": ("hash() of", "outside"), "pickle.dumps(x)": ("pickling of", "outside the traced function"), "bytes(x)": ("bytes() of", "outside"),
     "memoryview(x)": ("a bytes-like object is required, not a traced array", "outside"), "x.tobytes()": ("ndarray.tobytes", "outside the traced function"),
     "np.frombuffer(x)": ("np.frombuffer: the graph has no operation for it", "outside"), "struct.pack('d', x[0])": ("float() of", "Compute with"),
-    "array.array('d', x)": ("float() of", "Compute with"), "json.dumps(x[0])": ("traced array", "outside"),
+    "array.array('d', x)": ("float() of", "Compute with"),
     "decimal.Decimal(x[0])": ("conversion from traced array to Decimal", "outside"), "statistics.mean(x)": ("float64.as_integer_ratio", "whole"),
     "x[0].is_integer()": ("float64.is_integer", "NumPy functions"), "[e for e in np.nditer(x)]": ("np.nditer: ", "x[i]"),
     "np.ma.masked_array(x, x > 0)": ("np.ma.masked_array() of", "np.where(mask, other, x)"),

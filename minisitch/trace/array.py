@@ -49,8 +49,7 @@ traced: Any = np  # NumPy's functions return traced arrays here, which their ann
 OF_MEMORY = "resize base strides data ctypes setflags".split()
 OUTSIDE = "the program puts what it computed into"
 REAL = ("Make the array with np.zeros(shape, dtype) inside the traced function, or np.zeros_like(x), or pass it in as an "
-        "argument: those take traced values. (If it is made by a function of another module, import that function by its name: "
-        "only then is it traced, too)")
+        "argument: those take traced values")
 
 
 @dataclass(frozen=True)
