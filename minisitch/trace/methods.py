@@ -17,7 +17,8 @@ from typing import Any
 
 from .recorder import ACTIVE
 
-_lent: dict[tuple[type, str], tuple[Any, Any, list[object]]] = {}  # the member, its replacement, who needs it
+# the member, its replacement, who needs it
+_lent: dict[tuple[type, str], tuple[Any, Any, list[object]]] = {}
 _lock = threading.Lock()
 
 
@@ -37,7 +38,8 @@ def _replacement(member: Any) -> Any:
     if type(member) in (staticmethod, classmethod):
         return type(member)(_traced(member.__func__))
     if type(member) is property:
-        return property(_traced(member.fget), _traced(member.fset), _traced(member.fdel), member.__doc__)
+        get, put, delete = (_traced(each) for each in (member.fget, member.fset, member.fdel))
+        return property(get, put, delete, member.__doc__)
     if type(member) is functools.cached_property:
         made = functools.cached_property(_traced(member.func))
         made.attrname = member.attrname

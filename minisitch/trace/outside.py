@@ -191,13 +191,15 @@ class Outside:
 
         A class does not lead there through its functions.
         """
-        pending = [key for key, (v, _) in self.met.items() if seen_as_traced(v) or _draws(v) or is_users_def(v)]
+        pending = [key for key, (v, _) in self.met.items()
+                   if seen_as_traced(v) or _draws(v) or is_users_def(v)]
         found = set(pending)
         while pending:
             key = pending.pop()
             value = self.met[key][0]
             for holder in self._holders[key]:
-                by_function = isinstance(self.met[holder][0], type) and (isinstance(value, type) or hasattr(value, "__get__"))
+                by_function = isinstance(self.met[holder][0], type) and (
+                    isinstance(value, type) or hasattr(value, "__get__"))
                 if holder not in found and not by_function:
                     found.add(holder)
                     pending.append(holder)

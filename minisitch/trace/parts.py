@@ -307,9 +307,10 @@ def changed_keys(value: Any, was: dict[tuple[bool, Any], Any], now: dict[tuple[b
     once, unless it is a traced value.
     """
     # another trace, in another thread, may have opened an array's memory
-    new = [(is_item, k) for (is_item, k), each in now.items() if (is_item, k) not in was and k is not BYTES and (
-        is_item or isinstance(each, TracedArray)
-        or not _keeps(inspect.getattr_static(type(value), k, None)))]
+    new = [(is_item, k) for (is_item, k), each in now.items()
+           if (is_item, k) not in was and k is not BYTES and (
+               is_item or isinstance(each, TracedArray)
+               or not _keeps(inspect.getattr_static(type(value), k, None)))]
     changed = new + [key for key, each in was.items() if not same(now.get(key, now), each)]
     moved = [key for key, o in zip(was, now, strict=False) if key != o and isinstance(value, dict)]
     return changed or moved

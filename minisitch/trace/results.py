@@ -14,7 +14,15 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
-from types import BuiltinFunctionType, CodeType, EllipsisType, FunctionType, ModuleType, NoneType, NotImplementedType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    EllipsisType,
+    FunctionType,
+    ModuleType,
+    NoneType,
+    NotImplementedType,
+)
 from typing import Any
 
 import numpy as np

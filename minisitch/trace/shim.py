@@ -622,9 +622,10 @@ class Seeded:
         def plainly(value: Any) -> Any:
             return [*map(plain, value)] if isinstance(value, list | tuple) else plain(value)
         args, named = (*map(plainly, args),), {key: plainly(each) for key, each in named.items()}
-        if self._kind is np.random.RandomState and isinstance((*args, *named.values(), None)[0], int | list):
-            made = np.random.RandomState(np.random.MT19937(0))  # else it draws a seed before it takes ours
-            made.seed(*args, **named)
+        seed = (*args, *named.values(), None)[0]
+        if self._kind is np.random.RandomState and isinstance(seed, int | list):
+            made = np.random.RandomState(np.random.MT19937(0))  # else it draws before it takes ours
+            made.seed(seed)
             return made
         return self._kind(*args, **named)
 
