@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 import minisitch as ms
-from minisitch.fuse import fuse
 from minisitch.graph import Graph
 from minisitch.simplify import simplify
+from minisitch.strategies.ask import fuse
 from minisitch.strategies.auto import Judgement, decide
 from minisitch.strategies.prices import Prices
 from minisitch.trace import trace

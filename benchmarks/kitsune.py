@@ -36,13 +36,14 @@ from minisitch import STRATEGIES, Program, get_device, trace
 from minisitch.device import Device
 from minisitch.errors import MinisitchError
 from minisitch.explain.compare import duration, size
-from minisitch.fuse import FREE, FusionPlan, Pattern, fuse, is_fusible, make_plan
+from minisitch.fuse import FREE, FusionPlan, Pattern, is_fusible, make_plan
 from minisitch.graph import Graph
 from minisitch.reference import evaluate
 from minisitch.runtime import assemble, choose_device, lower_program
 from minisitch.simplify import simplify
 from minisitch.stitch.body import Body, extract
 from minisitch.stitch.windows import body_of
+from minisitch.strategies.ask import fuse
 from minisitch.strategies.cost import library_traffic, traffic
 from minisitch.strategies.kitsune.models.balance import Channel, StageLoad
 from minisitch.strategies.kitsune.pipeline import Pipeline, Stage

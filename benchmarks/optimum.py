@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 
 import minisitch as ms
-from minisitch.fuse import STRATEGIES, fuse
+from minisitch.fuse import STRATEGIES
 from minisitch.simplify import simplify
+from minisitch.strategies.ask import fuse
 from minisitch.strategies.optimum import PlanSpace, bits, optimum
 from minisitch.strategies.prices import Prices
 from minisitch.testing import random_graph

@@ -8,8 +8,8 @@ value that travels between patterns is written by exactly one of them.
 
 Who decides that operations share a kernel:
 
-    ``regions.planned``  is called first: cuts a long program, asks the strategy, cuts kernels of
-                         many statements
+    ``regions.planned``  is called first: cuts a long program, and kernels of many statements
+    ``ask.fuse``         asks the strategy, and cuts kernels of many arguments
     the strategy         proposes the operations of each kernel, as ``strategies.astitch`` does
     ``auto``             the default strategy: AStitch plans, the others plan its kernels anew, the
                          cheapest plan of each is taken, and kernels are merged
@@ -100,9 +100,8 @@ class Stitching(Composition):
         The names of kernels depend on this text.
         """
         always = ("adaptive", "merge", "keep")
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        shown = [f.name for f in fields(self) if f.name in always or values[f.name] != f.default]
-        return f"Stitching({', '.join(f'{name}={values[name]!r}' for name in shown)})"
+        shown = [f.name for f in fields(self) if f.name in always or getattr(self, f.name) != f.default]
+        return f"Stitching({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
 ALL_INGREDIENTS = Stitching()
@@ -240,29 +239,27 @@ def reads_of(graph: Graph, node: Node) -> set[int]:
 # ---------------------------------------------------------------- from kernels to a plan
 def make_plan(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]],
               decisions: Iterable[Decision] = (),
-              composition: Composition | Sequence[Composition] = ALL_INGREDIENTS,
+              composition: Composition = ALL_INGREDIENTS,
               pipelines: Iterable[Sequence[int]] = ()) -> FusionPlan:
     """Turn lists of node ids into an ordered, verified plan.
 
     ``kernels`` has the fusible nodes of each kernel. A library node becomes a pattern of its own,
     unless one of the ``pipelines`` holds it. Sources and views need not be listed: every pattern
-    that reads one computes it. The outputs of each kernel are found here. ``composition`` is one
-    for all kernels, or one a kernel. ``decisions`` are kept in the plan. Raises PlanError for an id
-    of no fusible node, for kernels that wait for each other, and for arguments of another type.
+    that reads one computes it. The outputs of each kernel are found here. All kernels get the
+    ``composition``. ``decisions`` are kept in the plan. Raises PlanError for an id of no fusible
+    node, for kernels that wait for each other, and for arguments of another type.
     """
     listed = _checked(graph, strategy, kernels)
-    compositions = [composition] * len(listed) if isinstance(composition, Composition) else composition
     flows = [Pattern(tuple(sorted(set(p))), (), "pipeline") for p in pipelines]
     inside = {member for flow in flows for member in flow.members}
     calls = [n.id for n in graph.nodes if n.kind == "library" and n.id not in inside]
     # What each pattern is asked to make. ``_with_views`` adds what it computes, but does not write.
-    asked = [Pattern(tuple(sorted(set(k))), (), "kernel", c) for k, c in zip(listed, compositions, strict=True) if k]
+    asked = [Pattern(tuple(sorted(set(k))), (), "kernel", composition) for k in listed if k]
     asked += [Pattern((call,), (call,), "library") for call in calls] + flows
     patterns = [_with_views(graph, p) for p in asked]
-    own = composition if isinstance(composition, Stitching) else ALL_INGREDIENTS
     # What no list has gets a kernel of its own: an operation, a returned constant, an input's view.
     while missing := _needed_outside(graph, patterns).difference(*(p.members for p in asked)):
-        alone = [Pattern((v,), (), "kernel", own) for v in sorted(missing)]
+        alone = [Pattern((v,), (), "kernel", composition) for v in sorted(missing)]
         asked += alone
         patterns += [_with_views(graph, p) for p in alone]
     patterns = _with_outputs(graph, patterns, asked)
@@ -291,6 +288,12 @@ def stored_values(graph: Graph) -> set[int]:
         if node.kind == "library":
             found |= {view_source(graph, a) for a in node.args}
     return {v for v in found if is_fusible(graph[v])}
+
+
+def operations_of(graph: Graph) -> list[int]:
+    """What the lists for ``make_plan`` must hold: fusible nodes, but of the views only stored ones."""
+    stored = stored_values(graph)
+    return [n.id for n in graph.nodes if is_fusible(n) and (n.op not in FREE or n.id in stored)]
 
 
 def _with_views(graph: Graph, pattern: Pattern) -> Pattern:
@@ -424,15 +427,3 @@ def strategy(name: str) -> Callable[[Strategy], Strategy]:
         return function
     return register
 
-
-def fuse(graph: Graph, name: str, device: Device) -> FusionPlan:
-    """The plan of the named strategy.
-
-    Raises PlanError if there is no strategy of that name, or if it returns no plan.
-    """
-    if name not in STRATEGIES:
-        raise PlanError(f"unknown strategy {name!r}; known: {', '.join(sorted(STRATEGIES))}")
-    plan = STRATEGIES[name](graph, device)
-    if not isinstance(plan, FusionPlan):
-        raise PlanError(f"strategy {name} returns {type(plan).__name__}; end it with: return make_plan(graph, {name!r}, kernels)")
-    return plan

@@ -9,13 +9,14 @@ import numpy as np
 import minisitch.strategies  # noqa: F401  registers them
 from minisitch import simt
 from minisitch.device import DEVICES
-from minisitch.fuse import Stitching, fuse
+from minisitch.fuse import Stitching
 from minisitch.lower import lower_program
 from minisitch.passes.registry import DEFAULTS, chosen, kernel_of
 from minisitch.runtime.assemble import assemble
 from minisitch.runtime.this_machine import BUILT_IN, cpu_with, this_cpu
 from minisitch.stitch.body import extract
 from minisitch.stitch.loops import stitch
+from minisitch.strategies.ask import fuse
 from minisitch.trace import Program, trace
 from minisitch.trace.parser import parse
 from minisitch.trace.tree import Static

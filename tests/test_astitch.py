@@ -16,12 +16,13 @@ from stitch_help import ROOT, TOY, V100, figure_7, one_kernel, program, stepped,
 
 import minisitch.stitch.loops as stitching
 from minisitch import cuda_emit
-from minisitch.fuse import ALL_INGREDIENTS, Stitching, fuse, stretches
+from minisitch.fuse import ALL_INGREDIENTS, Stitching, stretches
 from minisitch.simplify import simplify
 from minisitch.stitch.dominants import is_row_reduce
 from minisitch.stitch.loops import stitch
 from minisitch.strategies import cost
 from minisitch.strategies.ablation import ablation
+from minisitch.strategies.ask import fuse
 from minisitch.strategies.prices import Prices
 from minisitch.testing import random_inputs
 from minisitch.testing.judge import judge

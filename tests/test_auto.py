@@ -14,13 +14,14 @@ import minisitch as ms
 from benchmarks.judgement import STEPS
 from minisitch.device import DEVICES
 from minisitch.errors import KernelError
-from minisitch.fuse import STRATEGIES, Stitching, fuse
+from minisitch.fuse import STRATEGIES, Stitching
 from minisitch.runtime.this_machine import get_device
 from minisitch.simplify import simplify
 from minisitch.stitch.blocks import BlockComposition
 from minisitch.stitch.body import extract
 from minisitch.stitch.loops import BarrierNeeded
 from minisitch.strategies import auto
+from minisitch.strategies.ask import fuse
 from minisitch.strategies.auto import ABLATIONS, PROPOSERS, RESOLUTION, Judgement, changes, decide
 from minisitch.strategies.prices import Prices, built
 from minisitch.testing import check_graph, graphs, random_graph, random_inputs

@@ -21,12 +21,12 @@ from benchmarks import counting, kitsune, papers, results  # noqa: E402
 from minisitch import __main__ as cli  # noqa: E402
 from minisitch.cuda_emit import emit  # noqa: E402
 from minisitch.device import DEVICES  # noqa: E402
-from minisitch.fuse import fuse  # noqa: E402
 from minisitch.graph import TensorType  # noqa: E402
 from minisitch.reference import evaluate  # noqa: E402
 from minisitch.simplify import simplify  # noqa: E402
 from minisitch.stitch.body import extract  # noqa: E402
 from minisitch.stitch.windows import body_of  # noqa: E402
+from minisitch.strategies.ask import fuse  # noqa: E402
 from minisitch.strategies.cost import Bytes  # noqa: E402
 from minisitch.strategies.kitsune import pipeline, predict  # noqa: E402
 from minisitch.strategies.kitsune.emit import emit_pipeline  # noqa: E402

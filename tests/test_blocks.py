@@ -10,7 +10,7 @@ from stitch_help import CPU, TOY, V100, program, stepped, traced
 
 from minisitch import cpu_emit, cuda_emit
 from minisitch.errors import KernelError, PlanError
-from minisitch.fuse import fuse, make_plan
+from minisitch.fuse import make_plan
 from minisitch.kernel.ir import Barrier, Compute, Load
 from minisitch.kernel.nests import parts
 from minisitch.kernel.verify import verify_kernel
@@ -23,6 +23,7 @@ from minisitch.stitch.body import extract
 from minisitch.stitch.index import linear, value_at
 from minisitch.stitch.pull import pull
 from minisitch.strategies import cost
+from minisitch.strategies.ask import fuse
 from minisitch.strategies.fs18.block_cuts import block_cut_for, cut_of, operand_cut
 from minisitch.testing import random_graph, random_inputs
 from minisitch.testing.judge import judge

@@ -12,11 +12,11 @@ from stitch_help import TOY, lowered, traced
 from minisitch import reference
 from minisitch.device import DEVICES
 from minisitch.errors import KernelBug, KernelError
-from minisitch.fuse import fuse
 from minisitch.graph import Graph
 from minisitch.simplify import simplify
 from minisitch.simt import step
 from minisitch.stitch.body import extract
+from minisitch.strategies.ask import fuse
 from minisitch.strategies.kitsune import pipeline as designs
 from minisitch.strategies.kitsune.emit import emit_pipeline
 from minisitch.strategies.kitsune.product import Tile

@@ -22,10 +22,11 @@ from minisitch.explain import picture
 from minisitch.explain.compare import HEADINGS, Comparison, error_of, interleaved, sample
 from minisitch.explain.demo import gpt, make_batch, make_weights
 from minisitch.explain.page import page
-from minisitch.fuse import STRATEGIES, count, fuse
+from minisitch.fuse import STRATEGIES, count
 from minisitch.graph import TensorType
 from minisitch.runtime.this_machine import get_device
 from minisitch.stitch.mapping import map_columns, map_rows
+from minisitch.strategies.ask import fuse
 
 
 def attention(q, k, v):

@@ -8,13 +8,14 @@ from fs18_help import LIMITS, figure_3, fused
 from programs import gelu, layernorm, softmax
 from stitch_help import CPU, TOY, V100, program, run, traced
 
-from minisitch.fuse import FREE, fuse, is_fusible
+from minisitch.fuse import FREE, is_fusible
 from minisitch.graph import TensorType
 from minisitch.passes.registry import default_kernel
 from minisitch.simplify import simplify
 from minisitch.stitch.blocks import BlockComposition
 from minisitch.stitch.body import extract
 from minisitch.stitch.compose import compose
+from minisitch.strategies.ask import fuse
 from minisitch.strategies.fs18 import fusion as fusion_module
 from minisitch.strategies.fs18 import layers, plan, slabs
 from minisitch.strategies.fs18.block_cuts import block_cut_for

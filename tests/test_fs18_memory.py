@@ -13,7 +13,6 @@ from stitch_help import CPU, TOY, V100, program, run, stepped, traced
 
 from minisitch.cuda_emit import emit
 from minisitch.explain import calibrate
-from minisitch.fuse import fuse
 from minisitch.graph import TensorType
 from minisitch.kernel.ir import Compute
 from minisitch.kernel.nests import parts
@@ -23,6 +22,7 @@ from minisitch.simplify import simplify
 from minisitch.stitch.blocks import BlockComposition, BlockCut
 from minisitch.stitch.body import extract
 from minisitch.stitch.compose import compose
+from minisitch.strategies.ask import fuse
 from minisitch.strategies.fs18 import library, plan
 from minisitch.strategies.fs18.block_cuts import block_cut_for
 from minisitch.strategies.fs18.compose import GIVEN_UP, THREAD, Wish, given_up, tune, wishes

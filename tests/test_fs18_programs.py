@@ -13,10 +13,10 @@ from programs import gelu, layernorm, softmax, softmaxes
 from stitch_help import CPU, ROOT, TOY, V100, program, renamed, run, traced
 
 from minisitch.errors import PlanError
-from minisitch.fuse import fuse
 from minisitch.runtime import lower
 from minisitch.simplify import simplify
 from minisitch.stitch.blocks import BlockComposition
+from minisitch.strategies.ask import fuse
 from minisitch.strategies.fs18.spans import Contraction, spans
 from minisitch.testing import check_graph, random_graph, random_inputs
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from programs import layernorm, softmax
 from stitch_help import V100, lowered, program, traced
 
-from minisitch.fuse import fuse
 from minisitch.simplify import simplify
+from minisitch.strategies.ask import fuse
 from minisitch.strategies.fs20.beam import all_candidates, contract, plans, search
 from minisitch.strategies.fs20.delta import Evaluator
 from minisitch.strategies.fs20.explore import Candidate, Dag, Explorer, bits

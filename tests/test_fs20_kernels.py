@@ -14,7 +14,7 @@ from stitch_help import CPU, TOY, V100, lowered, one_kernel, program, renamed, r
 
 from minisitch import cuda_emit
 from minisitch.errors import KernelBug, PlanError
-from minisitch.fuse import Stitching, fuse
+from minisitch.fuse import Stitching
 from minisitch.kernel.ir import Load, Loop, Phase
 from minisitch.kernel.nests import parts
 from minisitch.passes.registry import default_kernel
@@ -26,6 +26,7 @@ from minisitch.stitch.index import variable
 from minisitch.stitch.loops import BarrierNeeded, stitch
 from minisitch.stitch.pull import pull
 from minisitch.stitch.subroots import makes_locally
+from minisitch.strategies.ask import fuse
 from minisitch.strategies.fs20 import decide
 from minisitch.strategies.fs20.evaluate import CYCLES, events, instructions, latency_us, live_registers, most_alive
 from minisitch.strategies.fs20.generate import LOCAL, Generator, expensive, groups, templates

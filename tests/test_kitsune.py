@@ -16,9 +16,9 @@ from kitsune_help import A100, CENTRED, after_tiles, at_tile, complete_outputs, 
 
 import minisitch as ms
 from minisitch.errors import PlanError
-from minisitch.fuse import fuse
 from minisitch.ops import OPS
 from minisitch.reference import evaluate
+from minisitch.strategies.ask import fuse
 from minisitch.strategies.kitsune.pipeline import (
     Pipeline,
     PipelineRefusal,

@@ -9,8 +9,8 @@ import pytest
 
 import minisitch as ms
 from minisitch.device import DEVICES
-from minisitch.fuse import fuse
 from minisitch.runtime.this_machine import BUILT_IN, cpu_with
+from minisitch.strategies.ask import fuse
 from minisitch.strategies.kitsune.models.simulate import dataflow
 from minisitch.strategies.kitsune.predict import pipeline_us, workload
 

@@ -14,7 +14,7 @@ from test_blocks import blocky_graph
 
 from minisitch.cuda_emit import emit
 from minisitch.errors import KernelError, PlanError
-from minisitch.fuse import ALL_INGREDIENTS, Pattern, fuse, verify_plan
+from minisitch.fuse import ALL_INGREDIENTS, Pattern, verify_plan
 from minisitch.kernel.ir import VectorMove
 from minisitch.lower import lower_program, program_of
 from minisitch.passes.registry import default_kernel
@@ -23,6 +23,7 @@ from minisitch.stitch.blocks import BlockComposition, BlockCut
 from minisitch.stitch.body import extract
 from minisitch.stitch.compose import Merging, compose, merge
 from minisitch.strategies import auto
+from minisitch.strategies.ask import fuse
 from minisitch.strategies.auto import merge_launches as launches
 from minisitch.strategies.auto.merge_launches import one_kernel
 from minisitch.strategies.cost import kernel_us, traffic

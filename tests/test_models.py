@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 import minisitch as ms
 from minisitch.device import DEVICES
-from minisitch.fuse import STRATEGIES, fuse
+from minisitch.fuse import STRATEGIES
 from minisitch.reference import evaluate
 from minisitch.simplify import simplify
+from minisitch.strategies.ask import fuse
 from minisitch.testing.judge import judge
 from minisitch.trace import flatten, trace, unflatten
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import minisitch as ms
-from minisitch.fuse import fuse
+from minisitch.strategies.ask import fuse
 from minisitch.trace import flatten
 
 MODELS = Path(__file__).resolve().parent.parent / "benchmarks" / "models"

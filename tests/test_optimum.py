@@ -20,10 +20,11 @@ import minisitch as ms
 from benchmarks.optimum import grade
 from minisitch import __main__ as cli
 from minisitch.errors import KernelError, PlanError
-from minisitch.fuse import FREE, STRATEGIES, FusionPlan, Stitching, fuse, is_fusible, make_plan, stored_values
+from minisitch.fuse import FREE, STRATEGIES, FusionPlan, Stitching, is_fusible, make_plan, stored_values
 from minisitch.lower import lower_program, program_of
 from minisitch.runtime import assemble
 from minisitch.simplify import simplify
+from minisitch.strategies.ask import fuse
 from minisitch.strategies.optimum import COMPOSITIONS, MOST_VALUES, PlanSpace, bits, optimum, search, union
 from minisitch.strategies.prices import Prices, shared_kernels
 from minisitch.testing import graphs, random_graph, random_inputs

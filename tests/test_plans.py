@@ -14,11 +14,12 @@ from programs import softmax
 from stitch_help import V100, program, traced
 
 import minisitch as ms
-from minisitch.fuse import STRATEGIES, FusionPlan, fuse, make_plan, strategy
+from minisitch.fuse import STRATEGIES, FusionPlan, make_plan, strategy
 from minisitch.runtime import plans, store
 from minisitch.runtime.plans import plan_of
 from minisitch.runtime.this_machine import this_cpu
 from minisitch.simplify import simplify
+from minisitch.strategies.ask import fuse
 from minisitch.testing import random_graph
 
 GRAPH = simplify(traced(softmax, (64, 128)))

@@ -11,12 +11,13 @@ from growth import calls_of
 from stitch_help import CPU, TOY, V100, lowered, renamed, traced
 
 import minisitch as ms
-from minisitch.fuse import STRATEGIES, fuse
+from minisitch.fuse import STRATEGIES
 from minisitch.kernel.nests import statements_of
 from minisitch.runtime import plans
 from minisitch.runtime.assemble import assemble
 from minisitch.simplify import simplify
 from minisitch.strategies import regions
+from minisitch.strategies.ask import fuse
 from minisitch.strategies.regions import planned, runs_in_numpy
 from minisitch.testing import random_graph, random_inputs
 

@@ -26,7 +26,7 @@ from stitch_help import (
 
 from minisitch import cuda_emit
 from minisitch.errors import KernelError
-from minisitch.fuse import Stitching, fuse
+from minisitch.fuse import Stitching
 from minisitch.kernel import ir, nests
 from minisitch.kernel.ir import Compute, Load, Store
 from minisitch.kernel.nests import parts
@@ -37,6 +37,7 @@ from minisitch.runtime.assemble import assemble
 from minisitch.simplify import simplify
 from minisitch.stitch.index import variable
 from minisitch.stitch.loops import stitch
+from minisitch.strategies.ask import fuse
 from minisitch.testing import check_graph, random_graph, random_inputs
 from minisitch.testing.judge import judge
 

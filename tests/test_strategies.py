@@ -6,11 +6,12 @@ from programs import attention, batch_norm, gelu, layernorm, layernorm_backward,
 from stitch_help import BASIC, CPU, ROOT, V100, figure_7, program, run, traced
 
 import minisitch as ms
-from minisitch.fuse import FREE, GENERATED, fuse, make_plan, pattern_inputs, verify_plan
+from minisitch.fuse import FREE, GENERATED, make_plan, pattern_inputs, verify_plan
 from minisitch.graph import TensorType
 from minisitch.simplify import simplify
 from minisitch.stitch.dominants import MOST_CHAINS
 from minisitch.stitch.loops import stitch
+from minisitch.strategies.ask import fuse
 from minisitch.strategies.astitch import call_depths
 from minisitch.strategies.xla import MOST_RECOMPUTED
 from minisitch.testing import check_graph, random_graph

@@ -152,7 +152,7 @@ MUTANTS = (
            "strategies/regions.py:regions", BLIND),
     mutant("a cut loses an output",
            "test_right_hang.py::test_more_rounds_of_a_loop_are_no_more_kernels_to_compile",
-           "strategies/regions.py:_in_whole", LOSES_ONE),
+           "strategies/ask.py:in_whole", LOSES_ONE),
     mutant("no loop is cut where its windows end",
            "test_right_slow.py::test_a_shifted_load_is_a_window",
            "passes/cut_loops.py:_cut", "return phase"),

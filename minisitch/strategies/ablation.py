@@ -10,8 +10,7 @@ from dataclasses import replace
 from ..device import Device
 from ..fuse import ALL_INGREDIENTS, FusionPlan, Stitching
 from ..graph import Graph
-from .astitch import astitch
-from .xla import xla
+from .ask import fuse
 
 
 def ablation(graph: Graph, device: Device) -> dict[str, FusionPlan]:
@@ -21,7 +20,7 @@ def ablation(graph: Graph, device: Device) -> dict[str, FusionPlan]:
     each call depth, in which every dominant keeps its own group. Last with merged dominants, which
     is ``astitch``.
     """
-    cut, whole = xla(graph, device), astitch(graph, device)
+    cut, whole = (fuse(graph, name, device) for name in ("xla", "astitch"))
     return {"xla": cut, "+ adaptive mapping": _composed(cut, ALL_INGREDIENTS),
             "+ stitching": _composed(whole, Stitching(merge=False)), "+ dominant merging": whole}
 

@@ -20,19 +20,15 @@ barriers, so ``stitch`` can put any operations together.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-
 from ..device import Device
 from ..fuse import (
     FREE,
-    MOST_ARGUMENTS,
     Decision,
     FusionPlan,
     count,
     is_fusible,
     make_plan,
-    reads_of,
+    operations_of,
     stored_values,
     strategy,
 )
@@ -47,29 +43,18 @@ def astitch(graph: Graph, device: Device) -> FusionPlan:
     After:   matmul | kernel 0: a and softmax | matmul | kernel 1: tanh
     """
     depth = call_depths(graph)
-    stored = stored_values(graph)
-    members_at: dict[int, list[int]] = {}
-    # For each value, the members that read it, directly or through views.
-    readers: Counter[int] = Counter()
-    for node in graph.nodes:
-        if is_fusible(node) and (node.op not in FREE or node.id in stored):
-            members_at.setdefault(depth[node.id], []).append(node.id)
-            readers.update(reads_of(graph, node))
+    kernels: dict[int, list[int]] = {}
+    for operation in operations_of(graph):
+        kernels.setdefault(depth[operation], []).append(operation)
     decisions: list[Decision] = []
-    found: list[list[int]] = []
-    for number, members in sorted(members_at.items()):
-        kernels = _within_arguments(graph, members, stored, readers)
-        found += kernels
+    for number, members in sorted(kernels.items()):
         when = f"made after {count(number, 'library call')}, or read only then" if number else "no library call comes before"
         decisions.append(Decision(tuple(members), "fuse", "same-call-depth",
                                   f"{count(len(members), 'operation')} of call depth {number}: {when}"))
-        if len(kernels) > 1:
-            decisions.append(Decision(tuple(k[0] for k in kernels), "keep apart", "argument-limit",
-                                      f"more than {MOST_ARGUMENTS} kernel arguments: {len(kernels)} kernels"))
     for node in graph.nodes:
         if node.kind == "library":
             decisions.append(Decision((node.id,), "keep apart", "library-call", f"{node.op} is a call between kernels"))
-    return make_plan(graph, "astitch", found, decisions)
+    return make_plan(graph, "astitch", kernels.values(), decisions)
 
 
 def call_depths(graph: Graph) -> list[int]:
@@ -86,13 +71,11 @@ def call_depths(graph: Graph) -> list[int]:
     stored = stored_values(graph)
     reads = _bytes_read(graph, stored)
     for node in reversed(graph.nodes):
-        users = graph.users[node.id]
-        if not is_fusible(node) or not users or node.id in stored or any(graph[u].kind == "library" for u in users):
-            continue
-        later = {depth[u] for u in users}
+        later = {depth[user] for user in graph.users[node.id]}
         # a value that stays is written and read: twice its bytes
-        if len(later) == 1 and min(later) > depth[node.id] and (node.op in FREE or reads[node.id] <= 2 * node.type.nbytes):
-            depth[node.id] = min(later)
+        saves = node.op in FREE or reads[node.id] <= 2 * node.type.nbytes
+        if is_fusible(node) and node.id not in stored and saves and len(later) == 1:
+            depth[node.id] = later.pop()
     return depth
 
 
@@ -104,7 +87,7 @@ def _bytes_read(graph: Graph, stored: set[int]) -> list[int]:
     """
     found = [0] * len(graph)
     for node in graph.nodes:
-        for operand in map(graph.__getitem__, dict.fromkeys(node.args)):
+        for operand in [graph[a] for a in set(node.args)]:
             nbytes = operand.type.nbytes
             if operand.id in stored or operand.op == "input" or operand.kind == "library":
                 # a gather reads only as many rows as it returns
@@ -114,58 +97,3 @@ def _bytes_read(graph: Graph, stored: set[int]) -> list[int]:
             elif found[operand.id]:
                 found[node.id] += 2 * nbytes  # to be stored first
     return found
-
-
-def _within_arguments(graph: Graph, members: Sequence[int], stored: set[int], readers: Counter[int]) -> list[list[int]]:
-    """Split the members of one depth at the argument limit, in an order that makes no circle."""
-    kernels, rest = [], _depth_first(graph, members)
-    while rest:
-        length = _longest(graph, rest, stored, readers)
-        kernels.append(rest[:length])
-        rest = rest[length:]
-    return kernels
-
-
-def _depth_first(graph: Graph, members: Sequence[int]) -> list[int]:
-    """Order the members so that operands stand right before their readers. A cut then parts few.
-
-    Before:  m1 m2 v1 v2 w1 w2 (the moments of an optimiser, then its weights)
-    After:   m1 v1 w1 m2 v2 w2
-    """
-    inside = set(members)
-    operands = {m: reads_of(graph, graph[m]) & inside for m in members}
-    read = frozenset().union(*operands.values())
-    order: dict[int, None] = {}
-    opened: set[int] = set()
-    for last in members:
-        pending = [last] if last not in read else []
-        while pending:
-            fresh = sorted(operands[pending[-1]] - opened)
-            opened.add(pending[-1])
-            if fresh:
-                pending += reversed(fresh)
-            else:
-                order[pending.pop()] = None
-    return list(order)
-
-
-def _longest(graph: Graph, members: Sequence[int], stored: set[int], readers: Counter[int]) -> int:
-    """How many of the first members fit one kernel: inputs and outputs are its arguments."""
-    waiting: dict[int, int] = {}  # member -> readers outside so far
-    reads: set[int] = set()
-    leaving, longest = 0, 1
-    for place, member in enumerate(members, start=1):
-        for value in reads_of(graph, graph[member]):
-            if value in waiting:
-                waiting[value] -= 1
-                leaving -= waiting[value] == 0
-            else:
-                reads.add(value)
-        waiting[member] = readers[member] + (member in stored)
-        leaving += waiting[member] > 0
-        if len(reads) + leaving <= MOST_ARGUMENTS:
-            longest = place
-        # Reads only grow. Outputs may become fewer again, when all readers of a value are inside.
-        elif len(reads) > MOST_ARGUMENTS:
-            break
-    return longest

@@ -7,7 +7,7 @@ no kernels.
 from __future__ import annotations
 
 from ..device import Device
-from ..fuse import FREE, Decision, FusionPlan, Stitching, is_fusible, make_plan, stored_values, strategy
+from ..fuse import FREE, Decision, FusionPlan, Stitching, is_fusible, make_plan, operations_of, strategy
 from ..graph import Graph
 
 
@@ -17,8 +17,7 @@ def none(graph: Graph, device: Device) -> FusionPlan:
 
     Before:  %1 = exp %0; %2 = neg %1      After:  kernel 0: %1   kernel 1: %2
     """
-    stored = stored_values(graph)
-    alone = [n.id for n in graph.nodes if is_fusible(n) and (n.op not in FREE or n.id in stored)]
+    alone = operations_of(graph)
     decisions = [Decision((a, n), "keep apart", "no-fusion", "the strategy fuses nothing")
                  for n in alone for a in graph[n].args if is_fusible(graph[a]) and graph[a].op not in FREE]
     return make_plan(graph, "none", [[n] for n in alone], decisions, Stitching(adaptive=False))

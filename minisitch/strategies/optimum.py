@@ -103,8 +103,7 @@ class PlanSpace:
         for node in graph.nodes:
             if node.kind == "library":
                 self.needs[node.id] = self._stored(view_source(graph, a) for a in node.args)
-        self.required = self._stored(returned(graph))
-        self.required |= union(self.needs.values())
+        self.required = self._stored(returned(graph)) | union(self.needs.values())
         live = union(self.sweep(0)[0][value] for value in bits(self.required))
         self.values = [v for v in bits(live) if self.required >> v & 1 or _computes(graph[v])]
         if len(self.values) > MOST_VALUES:

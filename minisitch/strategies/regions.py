@@ -35,7 +35,6 @@ from ..fuse import (
     Pattern,
     behind_views,
     count,
-    fuse,
     is_fusible,
     make_plan,
     returned,
@@ -46,6 +45,7 @@ from ..kernel.nests import statements_of
 from ..stitch.body import Body
 from ..stitch.dominants import evaluations
 from ..stitch.windows import body_of
+from .ask import fuse, in_whole
 from .prices import built, digest
 
 MOST_STITCHED = 256  # operations in AStitch's largest kernel of a program that is planned whole
@@ -64,7 +64,7 @@ REPEATS = 4  # a cut before an operation requires that it repeats through 1/REPE
 
 
 def planned(graph: Graph, name: str, device: Device) -> FusionPlan:
-    """Plan as ``fuse.fuse`` does, but long programs in regions. Cut kernels that are too large.
+    """Plan as ``ask.fuse`` does, but long programs in regions. Cut kernels that are too large.
 
     Raises PlanError and KernelError as the strategy does.
     """
@@ -155,7 +155,7 @@ class _Regions:
             plan = fuse(body.graph, self.name if weighed or self.name != "auto" else "astitch", self.device)
             self.known[key] = plan = plan if plan.graph is body.graph else fuse(body.graph, "astitch", self.device)
             decisions += body.decisions_in_whole(plan.decisions)
-        return [_in_whole(pattern, body) for pattern in self.known[key].patterns]
+        return [in_whole(pattern, body) for pattern in self.known[key].patterns]
 
     def bounded(self, plan: FusionPlan) -> FusionPlan:
         """The plan, with each kernel of more than ``MOST_STATEMENTS`` statements cut in pieces."""
@@ -163,16 +163,13 @@ class _Regions:
         decisions = list(plan.decisions)
         for pattern in plan.patterns:
             operations = _operations(plan.graph, pattern.members)
-            if pattern.kind != "kernel" or operations < 2:
-                patterns.append(pattern)
-                continue
-            body = body_of(plan.graph, pattern)
-            if statements := self._too_many(body, pattern):
+            body = body_of(plan.graph, pattern) if pattern.kind == "kernel" and operations > 1 else None
+            if body and (statements := self._too_many(body, pattern)):
                 pieces = self.bounded(self.cut(body.graph, -(-operations // 2)))
                 why = (f"one kernel of {count(operations, 'operation')} would have {statements} "
                        f"statements; at most {MOST_STATEMENTS}")
                 decisions.append(Decision(pattern.outputs, "keep apart", "too-many-statements", why))
-                patterns += [_in_whole(piece, body) for piece in pieces.patterns]
+                patterns += [in_whole(piece, body) for piece in pieces.patterns]
             else:
                 patterns.append(pattern)
         return plan if len(patterns) == len(plan.patterns) else verify_plan(
@@ -187,12 +184,6 @@ class _Regions:
                 with suppress(PlanError, KernelError):
                     self.statements[key] = statements_of(built(body.graph, self.device, pattern.composition))
         return self.statements[key] if self.statements[key] > MOST_STATEMENTS else 0
-
-
-def _in_whole(pattern: Pattern, body: Body) -> Pattern:
-    """A pattern of a region as a pattern of the whole graph. The order of ids stays the same."""
-    members = sorted(body.origin[m] for m in pattern.members if body.graph[m].op != "input")
-    return replace(pattern, members=tuple(members), outputs=tuple(sorted(body.origin[o] for o in pattern.outputs)))
 
 
 def _operations(graph: Graph, members: Iterable[int] | None = None) -> int:

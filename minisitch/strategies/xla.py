@@ -50,24 +50,23 @@ def xla(graph: Graph, device: Device) -> FusionPlan:
         if is_fusible(node):
             landing = _landing(graph, node, kernels)
             free = node.op in FREE and node.id not in in_memory
-            rule = "" if free else _why_cut(graph, node, landing, in_memory, chain[node.id])
-            if node.op in FREE and rule and landing:
+            cut = None if free else _why_cut(graph, node, landing, in_memory, chain[node.id])
+            if node.op in FREE and cut and landing:
                 viewed.add(behind_views(graph, node.id))
-            elif not rule and node.id in viewed:
-                rule = "read-through-view"  # each kernel computes the views that it reads
-            if rule:
-                cuts[node.id] = rule, _SENTENCES[rule].format(node.op, len(landing))
-            kernels[node.id] = frozenset((node.id,)) if rule else landing
+            elif not cut and node.id in viewed:  # each kernel computes the views that it reads
+                cut = "read-through-view", f"{node.op} is read through a view that is in memory too"
+            if cut:
+                cuts[node.id] = cut
+            kernels[node.id] = frozenset((node.id,)) if cut else landing
     for value, why in many_positions(graph, cuts).items():
         source = behind_views(graph, value)
         # A library's result is in memory already.
-        if cut := next((v for v in (source, value) if is_fusible(graph[v])), None):
-            cuts.setdefault(cut, ("many-positions", why))
+        if last := [v for v in (value, source) if is_fusible(graph[v])]:
+            cuts.setdefault(last[-1], ("many-positions", why))
     for crowded in _too_many_arguments(graph, cuts.keys()):
         why = f"the kernel that reads %{crowded} would have more than {MOST_ARGUMENTS} arguments"
         cuts.setdefault(crowded, ("argument-limit", why))
-    members, decisions = _members(graph, cuts), _decisions(graph, cuts)
-    return make_plan(graph, "xla", members, decisions, Stitching(adaptive=False))
+    return make_plan(graph, "xla", *_drawn(graph, cuts), Stitching(adaptive=False))
 
 
 def _landing(graph: Graph, node: Node, kernels: Sequence[frozenset[int]]) -> frozenset[int]:
@@ -75,46 +74,44 @@ def _landing(graph: Graph, node: Node, kernels: Sequence[frozenset[int]]) -> fro
     return frozenset().union(*(kernels[u] for u in graph.users[node.id]))
 
 
-def _decisions(graph: Graph, cuts: Mapping[int, tuple[str, str]]) -> list[Decision]:
-    """For each value, why it ends a kernel, or which kernels it is inlined into."""
-    found: list[Decision] = []
+def _drawn(graph: Graph, cuts: Mapping[int, tuple[str, str]]) -> tuple[list[list[int]], list[Decision]]:
+    """The members of each kernel, and for each value why it ends one or where it is inlined."""
+    members: dict[int, list[int]] = {last: [] for last in sorted(cuts)}
+    said: list[Decision] = []
     kernels: list[frozenset[int]] = [frozenset()] * len(graph)
     for node in filter(is_fusible, reversed(graph.nodes)):
-        if node.id in cuts:
-            kernels[node.id] = frozenset((node.id,))
+        ends = node.id in cuts
+        kernels[node.id] = frozenset((node.id,)) if ends else _landing(graph, node, kernels)
+        for kernel in kernels[node.id]:
+            members[kernel].append(node.id)
+        if ends:
             rule, why = cuts[node.id]
-            found += [Decision((node.id, u), "keep apart", rule, why)
-                      for u in graph.users[node.id] if is_fusible(graph[u])]
-            continue
-        kernels[node.id] = landing = _landing(graph, node, kernels)
-        if node.op not in FREE:
+            said += [Decision((node.id, u), "keep apart", rule, why)
+                     for u in graph.users[node.id] if is_fusible(graph[u])]
+        elif node.op not in FREE:
             kept = f"%{node.id} {node.op} stays in a register of the kernel that ends at"
-            found += [Decision((node.id, k), "fuse", "thread-composition", f"{kept} %{k}")
-                      for k in sorted(landing)]
-    return found[::-1]
-
-
-_SENTENCES = {
-    "needed-in-memory": "{0} is read by a library call or returned",
-    "read-through-view": "{0} is read through a view that is in memory too",
-    "reduce-ends-kernel": "a thread cannot read the {0} that other threads fold",
-    "expensive-then-broadcast": "{0} would be evaluated once for each element it is broadcast to",
-    "expensive-in-several-kernels": "{0} would be evaluated in {1} kernels",
-    "recompute-limit": "the chain up to {0} would be evaluated in {1} kernels",
-}
+            said += [Decision((node.id, k), "fuse", "thread-composition", f"{kept} %{k}")
+                     for k in sorted(kernels[node.id])]
+    return list(members.values()), said[::-1]
 
 
 def _why_cut(graph: Graph, node: Node, landing: frozenset[int], in_memory: set[int],
-             chain: int) -> str:
+             chain: int) -> tuple[str, str] | None:
+    """The rule by which a value ends a kernel, and the reason. None if it ends none."""
     if node.id in in_memory:
-        return "needed-in-memory"
+        return "needed-in-memory", f"{node.op} is read by a library call or returned"
     if node.kind == "reduce":
-        return "reduce-ends-kernel"
-    if is_heavy(graph, node) and stretches(graph, node):
-        return "expensive-then-broadcast"
-    if len(landing) > 1 and is_heavy(graph, node):
-        return "expensive-in-several-kernels"
-    return "recompute-limit" if len(landing) > 1 and chain > MOST_RECOMPUTED else ""
+        return "reduce-ends-kernel", f"a thread cannot read the {node.op} that other threads fold"
+    several = f"would be evaluated in {len(landing)} kernels" if len(landing) > 1 else ""
+    if is_heavy(graph, node):
+        if stretches(graph, node):
+            why = f"{node.op} would be evaluated once for each element it is broadcast to"
+            return "expensive-then-broadcast", why
+        if several:
+            return "expensive-in-several-kernels", f"{node.op} {several}"
+    if several and chain > MOST_RECOMPUTED:
+        return "recompute-limit", f"the chain up to {node.op} {several}"
+    return None
 
 
 def _too_many_arguments(graph: Graph, roots: Collection[int]) -> list[int]:
@@ -122,13 +119,12 @@ def _too_many_arguments(graph: Graph, roots: Collection[int]) -> list[int]:
     reads: list[frozenset[int]] = []
     found: list[int] = []
     for node in graph.nodes:
-        pending = sorted(dict.fromkeys(node.args), key=lambda a: -len(reads[a]))
-        mine = frozenset().union(*(reads[a] for a in pending))
-        while (len(mine) >= MOST_ARGUMENTS and pending and len(reads[pending[0]]) > 1
-               and is_fusible(node)):
-            found.append(behind_views(graph, pending[0]))
-            reads[pending[0]] = frozenset((found[-1],))
-            pending.pop(0)
+        mine = frozenset().union(*(reads[a] for a in node.args))
+        for operand in sorted(dict.fromkeys(node.args), key=lambda a: -len(reads[a])):
+            if len(mine) < MOST_ARGUMENTS or len(reads[operand]) < 2 or not is_fusible(node):
+                break
+            found.append(behind_views(graph, operand))
+            reads[operand] = frozenset((found[-1],))
             mine = frozenset().union(*(reads[a] for a in node.args))
         leaf = node.op == "input" or node.id in roots or node.kind == "library"
         reads.append(frozenset((node.id,)) if leaf else mine)
@@ -142,18 +138,4 @@ def _chain_lengths(graph: Graph) -> list[int]:
         if is_fusible(node) and node.kind != "reduce":
             below = sum(found[a] for a in dict.fromkeys(node.args))
             found[node.id] = min(1000, below + (node.op not in FREE))
-    return found
-
-
-def _members(graph: Graph, roots: Collection[int]) -> list[list[int]]:
-    """Each root with all operations that are inlined into it."""
-    found = []
-    for root in sorted(roots):
-        members, pending = {root}, [root]
-        while pending:
-            for arg in graph[pending.pop()].args:
-                if arg not in members and arg not in roots and is_fusible(graph[arg]):
-                    members.add(arg)
-                    pending.append(arg)
-        found.append(sorted(members))
     return found

@@ -20,21 +20,18 @@ After:   {a b c} by blocks, {d e} stitched
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 
 from ...device import Device
 from ...errors import KernelError, PlanError
 from ...fuse import (
-    Composition,
     Decision,
     FusionPlan,
     Pattern,
     Stitching,
     count,
-    fuse,
     returned,
     strategy,
     verify_plan,
@@ -43,6 +40,7 @@ from ...graph import Graph
 from ...stitch.body import Body, extract
 from ...stitch.plan import StitchPlan
 from ...stitch.windows import body_of
+from ..ask import fuse, in_whole
 from ..prices import Prices, digest
 from .merge_launches import merged, merged_plan
 
@@ -189,20 +187,18 @@ class _Judge:
         plan = prices.kernel(whole).plan
         if len(plan.sub_roots) == 1 or len(graph) > MOST_JUDGED:
             return ways
+        others: list[tuple[str, Sequence[Pattern]]] = []
         if self.steps.ablate and pattern.composition == Stitching():
-            self._try(ways, prices, {name: partial(_with, whole, how) for name, how in ABLATIONS.items() if changes(plan, how)})
-        if self.steps.replan:
-            others = [name for name in self.proposers if name != proposer]
-            self._try(ways, prices, {n: partial(_planned, n, graph, prices.device) for n in others})
+            others += [(name, [replace(whole, composition=how)]) for name, how in ABLATIONS.items() if changes(plan, how)]
+        for name in [name for name in self.proposers if name != proposer and self.steps.replan]:
+            with suppress(PlanError, KernelError):  # a refused way is left out
+                others.append((name, fuse(graph, name, prices.device).patterns))
+        for name, patterns in others:
+            with suppress(PlanError, KernelError):
+                ways.append(_priced(name, patterns, prices))
         if self.steps.merge:
             self._try_merged(ways, prices)
         return ways
-
-    def _try(self, ways: list[Way], prices: Prices, makers: dict[str, Callable[[], Sequence[Pattern]]]) -> None:
-        """Add the ways that can be built."""
-        for name, make in makers.items():
-            with suppress(PlanError, KernelError):  # a refused way is left out
-                ways.append(_priced(name, make(), prices))
 
     def _try_merged(self, ways: list[Way], prices: Prices) -> None:
         """Merge the kernels of each way: this saves launches, and reads shared inputs only once."""
@@ -213,8 +209,7 @@ class _Judge:
 
     def _placed(self, part: Pattern, twin: Body, body: Body) -> Pattern:
         """A pattern of a body as a pattern of the whole graph, its composition renumbered."""
-        outer = tuple(sorted(body.origin[m] for m in part.members if body.graph[m].op != "input"))
-        placed = Pattern(outer, tuple(sorted(body.origin[o] for o in part.outputs)))
+        placed = in_whole(part, body)
         inner, new = extract(twin.graph, part), {whole: k for k, whole in enumerate(extract(self.prices.graph, placed).origin)}
         return replace(placed, composition=part.composition.renumber(lambda node: new[body.origin[inner.origin[node]]]))
 
@@ -224,14 +219,6 @@ def changes(plan: StitchPlan, ablation: Stitching) -> bool:
     kept = any(d.rule == "costly-and-shared" for d in plan.decisions)
     merged = any(group.subdominants for group in plan.groups)
     return (kept and not ablation.keep) or (merged and not ablation.merge)
-
-
-def _with(pattern: Pattern, composition: Composition) -> Sequence[Pattern]:
-    return [replace(pattern, composition=composition)]
-
-
-def _planned(name: str, graph: Graph, device: Device) -> Sequence[Pattern]:
-    return fuse(graph, name, device).patterns
 
 
 def _priced(name: str, patterns: Sequence[Pattern], prices: Prices) -> Way:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ...fuse import FREE, is_fusible, stored_values
+from ...fuse import FREE, GENERATED, operations_of, stored_values
 from ...graph import Graph, Node
 from .block_cuts import Cut, operand_cut
 
@@ -48,8 +48,7 @@ class OperandReads:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.stored = stored_values(graph)
-        fusible = [n for n in graph.nodes if is_fusible(n)]
-        self.operations = [n.id for n in fusible if n.op not in FREE or n.id in self.stored]
+        self.operations = operations_of(graph)
         self.of = {op: tuple(self._read(graph[op], p) for p in range(len(graph[op].args)))
                    for op in self.operations}
         self.readers: dict[int, list[int]] = {op: [] for op in self.operations}
@@ -70,8 +69,7 @@ class OperandReads:
 
     def arguments(self, op: int) -> set[int]:
         """The values that an operation reads from memory if nothing is fused into it."""
-        free = "constant", "iota"
-        return {r.source for r in self.of[op] if self.graph[r.source].op not in free}
+        return {r.source for r in self.of[op] if self.graph[r.source].op not in GENERATED}
 
     def asked(self, way: Iterable[tuple[Node, int]], cut: Cut | Scattered) -> Cut | Scattered:
         """The cut that a reader with this cut needs of the value at the end of a path."""

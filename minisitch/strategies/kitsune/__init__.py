@@ -31,7 +31,7 @@ from ...fuse import (
 )
 from ...graph import Graph
 from ...stitch.body import extract
-from ..astitch import astitch
+from ..ask import fuse
 from ..prices import digest
 from .pipeline import Pipeline, PipelineRefusal, design, refusal
 from .predict import balanced
@@ -48,12 +48,12 @@ def kitsune(graph: Graph, device: Device) -> FusionPlan:
         why = ("stages gain where units are idle, and a CPU has none: "
                "measured, pipelines lost in five of nine programs")
         said = Decision(graph.outputs, "keep apart", "no-pipelines-on-a-cpu", why)
-        plan = astitch(graph, device)
+        plan = fuse(graph, "astitch", device)
         return replace(plan, strategy="kitsune", decisions=(said, *plan.decisions))
     chosen = select(graph)
     decisions = [*chosen.decisions, *(d for s in chosen.subgraphs for d in s.decisions)]
     parts = _without_circles(graph, [subgraph.nodes for subgraph in chosen.subgraphs], decisions)
-    stitched, known = astitch(graph, device), dict[str, Designed]()
+    stitched, known = fuse(graph, "astitch", device), dict[str, Designed]()
     while True:
         plan = make_plan(graph, "kitsune", _rest(graph, stitched, parts), pipelines=parts)
         designs = {pattern: _design(graph, pattern, device, known) for pattern in plan.pipelines}
