@@ -24,7 +24,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from .device import Device
@@ -100,8 +100,9 @@ class Stitching(Composition):
         The names of kernels depend on this text.
         """
         always = ("adaptive", "merge", "keep")
-        shown = [f.name for f in fields(self) if f.name in always or getattr(self, f.name) != f.default]
-        return f"Stitching({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+        shown = [f"{name}={value!r}" for name, value in vars(self).items()
+                 if name in always or value != getattr(Stitching, name)]
+        return f"Stitching({', '.join(shown)})"
 
 
 ALL_INGREDIENTS = Stitching()
@@ -250,11 +251,11 @@ def make_plan(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]],
     node, for kernels that wait for each other, and for arguments of another type.
     """
     listed = _checked(graph, strategy, kernels)
-    flows = [Pattern(tuple(sorted(set(p))), (), "pipeline") for p in pipelines]
+    flows = [Pattern(tuple(p), (), "pipeline") for p in pipelines]
     inside = {member for flow in flows for member in flow.members}
     calls = [n.id for n in graph.nodes if n.kind == "library" and n.id not in inside]
     # What each pattern is asked to make. ``_with_views`` adds what it computes, but does not write.
-    asked = [Pattern(tuple(sorted(set(k))), (), "kernel", composition) for k in listed if k]
+    asked = [Pattern(tuple(k), (), "kernel", composition) for k in listed if k]
     asked += [Pattern((call,), (call,), "library") for call in calls] + flows
     patterns = [_with_views(graph, p) for p in asked]
     # What no list has gets a kernel of its own: an operation, a returned constant, an input's view.
@@ -311,7 +312,10 @@ def _with_views(graph: Graph, pattern: Pattern) -> Pattern:
 
 def _needed_outside(graph: Graph, patterns: Sequence[Pattern]) -> set[int]:
     """Values that must be in memory: the caller or a pattern that does not hold them reads them."""
-    return returned(graph).union(*(pattern_inputs(graph, pattern) for pattern in patterns)).difference(graph.inputs)
+    needed = returned(graph)
+    for pattern in patterns:
+        needed.update(pattern_inputs(graph, pattern))
+    return needed.difference(graph.inputs)
 
 
 def _with_outputs(graph: Graph, patterns: Sequence[Pattern], asked: Sequence[Pattern]) -> list[Pattern]:
@@ -322,7 +326,7 @@ def _with_outputs(graph: Graph, patterns: Sequence[Pattern], asked: Sequence[Pat
     """
     left, found = _needed_outside(graph, patterns), []
     for pattern, before in zip(patterns, asked, strict=True):
-        outputs = before.outputs or tuple(v for v in before.members if v in left)
+        outputs = before.outputs or tuple(sorted(left.intersection(before.members)))
         left.difference_update(before.members)
         if outputs:
             found.append(replace(pattern, outputs=outputs))
@@ -341,8 +345,9 @@ def in_order(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
         for j in {writer.get(v, i) for v in pattern_inputs(graph, pattern)} - {i}:
             after[j].add(i)
     order = topological(after, lambda i: patterns[i].outputs[-1])
-    if stuck := [patterns[i].outputs for i in sorted(set(range(len(patterns))) - set(order))]:
-        raise PlanError(f"patterns wait for each other in a circle; it includes those that write {stuck[:3]}")
+    if stuck := sorted(set(range(len(patterns))).difference(order)):
+        raise PlanError("patterns wait for each other in a circle; it includes those that write "
+                        f"{[patterns[i].outputs for i in stuck[:3]]}")
     return tuple(patterns[i] for i in order)
 
 
@@ -351,7 +356,7 @@ def topological(after: Sequence[Iterable[int]], rank: Callable[[int], int]) -> l
 
     Positions on a circle, and behind one, are left out.
     """
-    waits = Counter(j for later in after for j in later)
+    waits = Counter(chain.from_iterable(after))
     ready = [(rank(i), i) for i in range(len(after)) if not waits[i]]
     heapq.heapify(ready)
     order: list[int] = []
@@ -385,9 +390,9 @@ def verify_plan(plan: FusionPlan) -> FusionPlan:
     needs("verify_plan(minisitch.lower(f, x, stop_after='fuse'))", (plan, FusionPlan))
     graph, written = plan.graph, set(plan.graph.inputs)
     for pattern in plan.patterns:
-        calls = [m for m in pattern.members if graph.nodes[m].kind == "library"]
-        if calls and pattern.kind == "kernel":
-            raise PlanError(f"%{calls[0]} {graph[calls[0]].op} is a library call; it cannot be inside a kernel")
+        for member in pattern.members if pattern.kind == "kernel" else ():
+            if graph.nodes[member].kind == "library":
+                raise PlanError(f"%{member} {graph[member].op} is a library call; it cannot be inside a kernel")
         for value in pattern_inputs(graph, pattern):
             if value not in written and value not in pattern.members:
                 raise PlanError(f"the pattern that writes {pattern.outputs} reads %{value} before it is written; move it back")

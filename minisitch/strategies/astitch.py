@@ -67,7 +67,8 @@ def call_depths(graph: Graph) -> list[int]:
     """
     depth = [0] * len(graph)
     for node in graph.nodes:
-        depth[node.id] = max((depth[a] + (graph[a].kind == "library") for a in node.args), default=0)
+        before = [depth[a] + (graph[a].kind == "library") for a in node.args]
+        depth[node.id] = max(before, default=0)
     stored = stored_values(graph)
     reads = _bytes_read(graph, stored)
     for node in reversed(graph.nodes):
