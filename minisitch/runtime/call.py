@@ -144,7 +144,6 @@ class CallWriter:
         self.names: dict[str, Any] = dict.fromkeys(RESERVED)
         self.names |= {"np": np, "ndarray": Array, "empty": np.empty, "fresh": fresh, "ready": ready, "READY": READY}
         self.once: list[str] = []  # lines that run once a thread
-        self.kept: dict[str, None] = {}  # names that these lines define
         self.lines: list[str] = []
         self.begun = 0
         self._known: dict[Any, str] = {}
@@ -171,11 +170,13 @@ class CallWriter:
         """The name of a slot's memory as a flat array."""
         found = self.slots[slot]
         if found.place == "workspace":
-            end = found.index + found.size * found.dtype.itemsize
-            return self._once(("flat", slot), f"m{slot}", f"memory[{found.index}:{end}].view({self.dtype(found.dtype)})")
+            part = f"memory[{found.index}:{found.index + found.nbytes}]"
+            value = f"{part}.view({self.dtype(found.dtype)})"
+            return self._named(("flat", slot), f"m{slot}", value, self.once)
         if len(found.shape) == 1:
             return self.shaped(slot)
-        return self._here(("flat", slot), f"{self.shaped(slot)}_flat", f"{self.shaped(slot)}.ravel()")
+        name = self.shaped(slot)
+        return self._named(("flat", slot), f"{name}_flat", f"{name}.ravel()", self.lines)
 
     def view(self, slot: int, view: ArgumentView) -> str:
         """The name of a view of a slot. A view of the workspace is made once a thread."""
@@ -187,20 +188,14 @@ class CallWriter:
         memory = self.flat(slot) if found.place == "workspace" else self.shaped(slot)
         seen = (f"{memory}.reshape({view.shape})" if view.is_whole and math.prod(view.shape) == found.size else
                 f"ndarray({view.shape}, {self.dtype(view.dtype)}, {memory}, {view.offset}, {view.strides})")
-        made = self._once if found.place == "workspace" else self._here
-        return made((slot, view), f"v{slot}_{len(self._known)}", seen)
+        lines = self.once if found.place == "workspace" else self.lines
+        return self._named((slot, view), f"v{slot}_{len(self._known)}", seen, lines)
 
-    def _once(self, key: Any, name: str, value: str) -> str:
+    def _named(self, key: Any, name: str, value: str, lines: list[str]) -> str:
+        """The name of a value, which the first use adds to ``lines``."""
         if key not in self._known:
             self._known[key] = name
-            self.once.append(f"{name} = {value}")
-            self.kept[name] = None
-        return self._known[key]
-
-    def _here(self, key: Any, name: str, value: str) -> str:
-        if key not in self._known:
-            self._known[key] = name
-            self.line(f"{name} = {value}")
+            lines.append(f"{name} = {value}")
         return self._known[key]
 
     # ------------------------------------------------------------ the parts of a call
@@ -221,9 +216,10 @@ class CallWriter:
         for place, i in enumerate(inputs):
             a, dtype = self.shaped(i), self.dtype(self.slots[i].dtype)
             if place in program.numbers:
-                memory = self._known["flat", i] = self._once(("number", i), f"s{i}", f"np.empty(1, {dtype})")
+                memory = self._named(("flat", i), f"s{i}", f"np.empty(1, {dtype})", self.once)
+                whole = f"{memory}.reshape(())"
                 self.line(f"{memory}[0] = {a}")
-                self.line(f"{a} = {self._once(('whole', i), f'{memory}_whole', f'{memory}.reshape(())')}")
+                self.line(f"{a} = {self._named(('whole', i), f'{memory}_whole', whole, self.once)}")
                 continue
             ordered = f"{a}.flags.num & READY != READY" if i in in_c_order else f"not ({a}.flags.forc and {a}.flags.aligned)"
             self.line(f"if type({a}) is not ndarray or {a}.dtype is not {dtype} or {ordered}:")
@@ -234,7 +230,7 @@ class CallWriter:
         found = [i for i, s in enumerate(self.slots) if s.place == "output"]
         for i in found:
             slot = self.slots[i]
-            make = "fresh" if is_pooled(slot.size * slot.dtype.itemsize) else "empty"
+            make = "fresh" if is_pooled(slot.nbytes) else "empty"
             self.line(f"{self.shaped(i)} = {make}({slot.shape}, {self.dtype(slot.dtype)})")
         return [self.shaped(i) for i in found]
 
@@ -288,7 +284,7 @@ def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], ch
         step.write(w)
     if any(step.warns for step in steps):
         w.lines[begun:] = ["with np.errstate(all='ignore'):", *(f"    {line}" for line in w.lines[begun:])]
-    if w.kept:
+    if w.once:
         w.line("free.append(held)")
     for position, error, message in program.guards:
         w.line(f"if {results[position]}: raise {error.__name__}({message!r})")
@@ -298,8 +294,8 @@ def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], ch
         w.line(f"np.copyto(leaves[{source}], {results[output]})")
     w.line("return " + w.nest(program.outputs, results))
     text = ""
-    if w.kept:
-        names = _tuple(w.kept)
+    if w.once:
+        names = _tuple(line.partition(" = ")[0] for line in w.once)
         w.names |= {"idle": idle, "Workspace": Workspace, "me": object()}
         w.lines[w.begun:w.begun] = [
             "free = idle.free", "held = free.pop() if free else Workspace()",

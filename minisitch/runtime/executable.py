@@ -148,7 +148,7 @@ class Executable:
         inputs, workspace = iter([*leaves, *self.stages.program.outside(leaves)]), Workspace().of(self.workspace)
         arrays = [ready(next(inputs), s.dtype).reshape(-1) if s.place == "input" else
                   fresh((s.size,), s.dtype) if s.place == "output" else
-                  workspace[s.index:s.index + s.size * s.dtype.itemsize].view(s.dtype) for s in self.slots]
+                  workspace[s.index:s.index + s.nbytes].view(s.dtype) for s in self.slots]
         for check in self.checks:
             check(arrays[check.source])
         return arrays, [step.bind(arrays) for step in self.steps]

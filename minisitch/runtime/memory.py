@@ -87,6 +87,11 @@ class Slot:
         """Number of elements."""
         return math.prod(self.shape)
 
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes."""
+        return self.size * self.dtype.itemsize
+
 
 @dataclass(frozen=True)
 class Resident:

@@ -63,9 +63,9 @@ def simplify(graph: Graph) -> Graph:
 def rewrites(graph: Graph) -> tuple[Graph, tuple[Rewrite, ...]]:
     """The result of ``simplify`` in one round, and the rules that applied."""
     needs("rewrites(minisitch.trace(f, (x,)).graph)", (graph, Graph))
-    rewriter = Rewriter(graph)
+    rewriter, needed = Rewriter(graph), live(graph)
     for node in graph.nodes:
-        if rewriter.skip(node):
+        if not needed[node.id]:
             rewriter.place.append(-1)
             continue
         rewriter.current = node.id
@@ -110,11 +110,6 @@ class Rewriter:
         self.current = 0
         self.windows: dict[int, Windows] = {}  # the array after a chain of updates -> its windows
         self.views: set[int] = set()  # transposes and reshapes of such arrays
-        self._live = live(graph)
-
-    def skip(self, node: Node) -> bool:
-        """Whether no output needs the node."""
-        return not self._live[node.id]
 
     def read_once(self, number: int) -> bool:
         """Whether the node being rewritten is the only reader of its operand ``number``."""
@@ -189,7 +184,6 @@ class Rewriter:
             made = self.make(n, "update", across, n.args[1], start=inner, step=(1,) * len(x))
         alone = len(parts) == 1 or (len(before) == 1 and self._is_base_around(before[0], table, start, value))
         table.write(first, stop, WindowPart(made, 0, written if alone else None))
-        table.writes += 1
         self.windows[n.id] = table
 
     def _is_base_around(self, found: Range, table: Windows, start: tuple[int, ...],

@@ -186,7 +186,6 @@ class Roller:
         Also a gather if the parts lie along another axis than the windows.
         """
         first, sources = parts[0], set(self.operands(parts, 0))
-        first, sources = parts[0], set(self.operands(parts, 0))
         strides = {p.attr("step") for p in parts}
         steps = np.diff(np.array([p.attr("start") for p in parts]), axis=0)
         moves = np.flatnonzero(steps[0])

@@ -48,7 +48,6 @@ class Windows:
 
     def __init__(self, axis: int, side: int, base: int) -> None:
         self.axis, self.side, self.base = axis, side, base
-        self.writes = 0
         self._starts, self._parts = [0], [WindowPart(base)]
 
     def write(self, first: int, stop: int, part: WindowPart) -> None:

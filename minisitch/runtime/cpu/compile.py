@@ -53,6 +53,7 @@ import numpy as np
 
 from ...errors.progress import now
 from ...errors.undisturbed import undisturbed
+from ...simt.values import MATH
 from .. import store
 from . import math as cpu_math
 from . import object_code
@@ -147,7 +148,7 @@ def compile_cpu(text: str, name: str, dtypes: tuple[str, ...], *, short: bool = 
 
 def load_text(text: str, name: str) -> Callable[..., None]:
     """The same text as plain Python over ``cpu_math``, for tests. Slow, but needs no Numba."""
-    namespace = {"__name__": __name__, "np": np, "math": _plain_math(), **_cpu_math_functions()}
+    namespace = {"__name__": __name__, "np": np, "math": MATH, **_cpu_math_functions()}
     function = execute(compile(text, f"<minisitch {name}>", "exec"), name, text, namespace)
 
     @functools.wraps(function)
@@ -227,10 +228,6 @@ def _shared(requests: Collection[Request]) -> Iterator[Callable[[Request], objec
 
 def compile_c_functions(name: str, compile: Callable[[], Sequence[Any]]) -> list[Code]:
     """C functions of ``thread_pool.py``, kept on disk like kernels. ``compile`` makes them."""
-    return undisturbed(_compile_c_functions, name, compile)
-
-
-def _compile_c_functions(name: str, compile: Callable[[], Sequence[Any]]) -> list[Code]:
     folder, parts = store.folder(), (name, _surroundings(), object_code.settings())
     key = hashlib.sha256(repr(parts).encode()).hexdigest()
     with lock:
@@ -263,16 +260,6 @@ def remember_lines(function: Callable[..., Any], path: str, text: str) -> None:
 def _cpu_math_functions() -> dict[str, Callable[..., Any]]:
     functions = {n: f for n, f in vars(cpu_math).items() if isinstance(f, types.FunctionType)}
     return {n: f for n, f in functions.items() if f.__module__ == cpu_math.__name__}
-
-
-@functools.cache
-def _plain_math() -> types.SimpleNamespace:
-    """``math`` as in machine code: float32 stays float32, and a domain error gives NaN."""
-    elsewhere = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh",
-                 "acosh": "arccosh", "atanh": "arctanh", "atan2": "arctan2", "pow": "power"}
-    named = {n: elsewhere.get(n, n) for n in dir(math)}
-    known = {n: getattr(np, other) for n, other in named.items() if hasattr(np, other)}
-    return types.SimpleNamespace(**known, erf=cpu_math.erf_f64)
 
 
 def wrapping(node: ast.Call) -> ast.Call:
@@ -476,9 +463,7 @@ def _compile(request: Request) -> Compiled:
     def make() -> tuple[Callable[..., None], Code, str]:
         start = _start(_array_types(request))  # first: it tells LLVM where Numba's allocator is
         with lock:
-            known = _memory.get(key)
-            found = (known, "memory") if known else _load_or_build(request, key, folder, path)
-            code, origin = found
+            code, origin = _load_or_build(request, key, folder, path)
             _memory[key] = code
         return start, code, origin
 
@@ -490,6 +475,8 @@ def _compile(request: Request) -> Compiled:
 
 def _load_or_build(request: Request, key: str, folder: Path | None, path: str) -> tuple[Code, str]:
     """The machine code and where it came from."""
+    if known := _memory.get(key):  # another thread was faster
+        return known, "memory"
     content, origin = store.read(folder, f"{key}.bin") if folder else None, "disk"
     if content is None and folder:
         elsewhere.try_to(request, folder)
@@ -641,14 +628,10 @@ def _key(request: Request) -> str:
 @functools.cache
 def _surroundings() -> tuple[str, ...]:
     """What machine code depends on besides the request: our sources, versions, the processor."""
-    return undisturbed(_read_surroundings)  # it imports llvmlite
-
-
-def _read_surroundings() -> tuple[str, ...]:
     files = ("compile.py", "math.py", "primitives.py", "object_code.py", "atomics.py",
              "thread_pool.py", "parts.py", "indices.py")
     sources = [hashlib.sha256(pkgutil.get_data(__package__, f) or b"").hexdigest() for f in files]
-    return (*sources, *object_code.surroundings())
+    return (*sources, *undisturbed(object_code.surroundings))  # they import llvmlite
 
 
 # ---------------------------------------------------------------- another process

@@ -25,17 +25,19 @@ ARITHMETIC = (ast.BinOp, ast.Compare, ast.UnaryOp, ast.operator, ast.cmpop, ast.
               ast.expr_context)
 
 
-class _Named(ast.NodeTransformer):
+class Renaming(ast.NodeTransformer):
+    """Replaces operations and variables by the names that belong to their texts."""
+
     def __init__(self, names: dict[str, str]) -> None:
-        self.names = names  # text of an operation -> its name
+        self.names = names
 
     def visit(self, node: ast.AST) -> Any:
         name = None
-        if isinstance(node, ast.BinOp | ast.Compare):
+        if isinstance(node, ast.BinOp | ast.Compare | ast.Name):
             name = self.names.get(ast.unparse(node))
         if name is None:
             return self.generic_visit(node)
-        return ast.copy_location(ast.Name(name, ast.Load()), node)
+        return ast.copy_location(ast.Name(name, getattr(node, "ctx", ast.Load())), node)
 
 
 def named_once(function: ast.FunctionDef) -> None:
@@ -79,8 +81,8 @@ def _repeated(body: list[ast.stmt], known: Set[str],
     # A part comes before the whole.
     for text in sorted((text for text, n in times.items() if n > 1), key=len):
         name = next(names)
-        made[name], texts[text] = _Named(texts).visit(ast.parse(text, mode="eval").body), name
-    return made, [_Named(texts).visit(statement) for statement in body] if made else body
+        made[name], texts[text] = Renaming(texts).visit(ast.parse(text, mode="eval").body), name
+    return made, [Renaming(texts).visit(statement) for statement in body] if made else body
 
 
 def _is_index(value: ast.expr, known: Set[str], more: tuple[type, ...] = ()) -> bool:

@@ -16,16 +16,10 @@ import ast
 from collections.abc import Iterable
 from copy import deepcopy
 
+from .indices import Renaming
+
 LONG = 100  # statements of the longest function with equal loops that stays whole
 VERY_LONG = 400  # statements of the longest function that stays whole
-
-
-class _Renamed(ast.NodeTransformer):
-    def __init__(self, names: dict[str, str]) -> None:
-        self.names = names
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        return ast.copy_location(ast.Name(self.names.get(node.id, node.id), node.ctx), node)
 
 
 def in_parts(function: ast.FunctionDef, long: int = LONG,
@@ -52,12 +46,12 @@ def in_parts(function: ast.FunctionDef, long: int = LONG,
         names = (n for n in ast.walk(statement) if isinstance(n, ast.Name))
         stored = {n.id for n in names if isinstance(n.ctx, ast.Store)}
         if isinstance(statement, ast.For) and not stored & outside:
-            loop = _Renamed(same).visit(deepcopy(statement))
+            loop = Renaming(same).visit(deepcopy(statement))
             used = _names([loop])
             given = [name for name in used if name in outside]
             mine = (n for n in used if n in outside or n in stored)
             renamed = {name: f"a{number}" for number, name in enumerate(mine)}
-            loop = _Renamed(renamed).visit(loop)
+            loop = Renaming(renamed).visit(loop)
             declared = [ast.arg(renamed[name]) for name in given]
             arguments = ast.arguments([], declared, None, [], [], None, [])
             part = ast.FunctionDef(f"part{len(made)}", arguments, [loop], [])

@@ -1,7 +1,7 @@
 """The primitives of ``runtime.cpu.math`` for LLVM: each is one machine instruction, or a few.
 
-In:  nothing. Out: Numba intrinsics. The Python bodies in ``runtime.cpu.math``, under the same names,
-say what each one means. ``compile`` replaces these bodies by the intrinsics.
+In:  nothing. Out: Numba intrinsics. The Python bodies in ``runtime.cpu.math`` say what each one
+means, under the same names. ``compile`` replaces these bodies by the intrinsics.
 
 This module imports Numba, so it is imported only when something is compiled: a process that finds
 its kernels on disk needs none.

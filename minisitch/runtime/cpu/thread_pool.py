@@ -175,7 +175,7 @@ def _codes(name: str, compile: Callable[[], list[Any]]) -> list[Code]:
 
     They are never freed: threads are in them when the process ends.
     """
-    return compile_c_functions(name, compile)
+    return undisturbed(compile_c_functions, name, compile)
 
 
 def _compile_spread(arrays: int) -> Any:

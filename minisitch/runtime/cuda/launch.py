@@ -144,7 +144,7 @@ class Session:
                 return None
             return _issue_kernel(step.launch, step.slots, step.offsets, self.device, own)
         if isinstance(step, CopyStep):
-            nbytes = slots[step.slots[0]].size * slots[step.slots[0]].dtype.itemsize
+            nbytes = slots[step.slots[0]].nbytes
             return _issue_copy(*step.slots, nbytes) if nbytes else None
         assert isinstance(step, LibraryStep)
         if not slots[step.slots[-1]].size:
@@ -158,8 +158,7 @@ class Session:
     def buffer(self, slot: int) -> int:
         """The address of a slot's own buffer, for arrays that must be copied."""
         if slot not in self.fixed:
-            found = self.program.slots[slot]
-            nbytes = found.size * found.dtype.itemsize
+            nbytes = self.program.slots[slot].nbytes
             self.fixed[slot] = MemoryBlock(nbytes, self.device, self.stream)
         return self.fixed[slot].address
 
@@ -221,10 +220,9 @@ class CudaExecutable(Executable):
         require_shapes(self.stages.program, leaves)
         session, addresses, kept = self._sent(leaves)
         session.run(addresses)
-        results = [(fresh if is_pooled(s.size * s.dtype.itemsize) else np.empty)(s.shape, s.dtype)
+        results = [(fresh if is_pooled(s.nbytes) else np.empty)(s.shape, s.dtype)
                    for s in self.results]
-        places = [i for i, slot in enumerate(self.slots) if slot.place == "output"]
-        for result, place in zip(results, places, strict=True):
+        for place, result in enumerate(results, len(self.inputs)):
             if result.nbytes:
                 ask("cuMemcpyDtoHAsync", result.ctypes.data, addresses[place], result.nbytes,
                     session.stream)
@@ -250,7 +248,7 @@ class CudaExecutable(Executable):
 
     @functools.cached_property
     def results(self) -> list[Slot]:
-        """The slots of results, in order."""
+        """The slots of results, which come next."""
         return [slot for slot in self.slots if slot.place == "output"]
 
     def _sent(self, leaves: Sequence[Any]) -> tuple[Session, Addresses, list[np.ndarray]]:
@@ -293,8 +291,7 @@ class CudaExecutable(Executable):
                 kept.append(ready(leaf, slot.dtype))
                 inputs.append(session.send(i, kept[-1]))
             elif there.address % ACCESS:  # not aligned to the 16 bytes that kernels read at once
-                nbytes = slot.size * slot.dtype.itemsize
-                ask("cuMemcpyDtoDAsync", session.buffer(i), there.address, nbytes, stream)
+                ask("cuMemcpyDtoDAsync", session.buffer(i), there.address, slot.nbytes, stream)
                 inputs.append(session.buffer(i))
             else:
                 inputs.append(there.address)
@@ -304,8 +301,7 @@ class CudaExecutable(Executable):
         for source, output in program.mutated:
             there, slot = seen[source], self.results[output]
             assert there, "refused above"
-            nbytes = slot.size * slot.dtype.itemsize
-            ask("cuMemcpyDtoDAsync", there.address, made[output][1], nbytes, stream)
+            ask("cuMemcpyDtoDAsync", there.address, made[output][1], slot.nbytes, stream)
         return unflatten(program.outputs, [array for array, _ in made])
 
     def _refuse_written(self, leaves: Sequence[Any], seen: Sequence[Seen | None]) -> None:
@@ -313,7 +309,7 @@ class CudaExecutable(Executable):
 
         Raises MinisitchError.
         """
-        ranges = [(s.address, s.address + slot.size * slot.dtype.itemsize) if s else (0, 0)
+        ranges = [(s.address, s.address + slot.nbytes) if s else (0, 0)
                   for s, slot in zip(seen, self.inputs, strict=False)]
         for source, _ in self.stages.program.mutated:
             there = seen[source]

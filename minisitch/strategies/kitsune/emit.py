@@ -55,6 +55,7 @@ from ...ops import SHORT, compute_dtype, itemsize
 from ...passes.registry import DEFAULTS, kernel_of
 from ...stitch.body import Body
 from ...stitch.compose import compose
+from ...stitch.dominants import upstream
 from ...stitch.index import ZERO, Digit, Index, digits, linear, show, unravel, variable
 from ...stitch.pull import operands_at
 from ...trace.builder import label
@@ -408,14 +409,9 @@ class _Emitter:
             made_elsewhere = node.id in self.home and node.id not in stage.nodes
             return node.op == "input" or node.id in known or made_elsewhere
 
-        needed, pending = set(results), [r for r in results if not leaf(self.small[r])]
-        while pending:
-            for arg in self.small[pending.pop()].args:
-                if arg not in needed:
-                    needed.add(arg)
-                    if not leaf(self.small[arg]):
-                        pending.append(arg)
-        ids = sorted(needed)
+        inside = {n.id for n in self.small.nodes if not leaf(n)}
+        made = upstream(self.small, [*inside.intersection(results)], inside)
+        ids = sorted({*results, *made, *(a for n in made for a in self.small[n].args)})
         renumbered = {n: k for k, n in enumerate(ids)}
         nodes = []
         for k, n in enumerate(self.small[n] for n in ids):

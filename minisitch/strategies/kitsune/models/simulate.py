@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
@@ -116,7 +116,7 @@ def dataflow(loads: Loads, channels: Channels, device: Device,
 def simulate(execution: str, loads: Loads, channels: Channels, device: Device,
              kernels: Sequence[Sequence[Sequence[Task]]]) -> Simulation:
     """Run kernels in turn, the lanes of each side by side, the tasks of a lane in order."""
-    return replace(_Simulation(loads, channels, device).run(kernels), execution=execution)
+    return _Simulation(loads, channels, device).run(execution, kernels)
 
 
 def ends(channels: Channels, load: StageLoad) -> list[tuple[int, Channel]]:
@@ -183,7 +183,7 @@ class _Simulation:
         self.moments: list[Moment] = []
         self.fills: list[list[tuple[float, int]]] = [[(0.0, 0)] for _ in channels]
 
-    def run(self, kernels: Sequence[Sequence[Sequence[Task]]]) -> Simulation:
+    def run(self, execution: str, kernels: Sequence[Sequence[Sequence[Task]]]) -> Simulation:
         """Run kernels in turn, the lanes of each side by side, the tasks of a lane in order."""
         for lanes in kernels:
             self.clock += self.device.launch_us
@@ -202,7 +202,7 @@ class _Simulation:
                     self._finish(active.pop(lane), lane)
                 changed = bool(over)
         moved = [task for lanes in kernels for lane in lanes for task in lane]
-        return Simulation("", self.device, self.loads, self.channels, len(kernels), self.clock,
+        return Simulation(execution, self.device, self.loads, self.channels, len(kernels), self.clock,
                           tuple(self.firings), tuple(self.moments), tuple(map(tuple, self.fills)),
                           sum(task.dram for task in moved), sum(task.l2 for task in moved))
 
