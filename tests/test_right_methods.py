@@ -16,7 +16,7 @@ import pytest
 import minisitch as ms
 
 HEAD = """
-import abc, collections, contextlib, functools, sys, types, weakref
+import contextlib, copy, functools, sys, types, weakref
 from dataclasses import dataclass, field
 import numpy as np
 X = np.arange(1.0, 4.0)
@@ -249,6 +249,26 @@ def f(x, seed):
     return x + sum(draws), np.random.Generator(np.random.PCG64(seed)).random(3), legacy.rand(3), isinstance(legacy, np.random.RandomState)
 def run():
     for seed in (3, 4, 5, 3): yield f(X, seed)
+""",
+    "jitted special methods, and copies of objects": """
+class Net:
+    def __init__(self): self.w, self.parts = np.ones(3), {"b": np.zeros(3), "k": 2.0}
+    @jit
+    def __call__(self, x): return x * self.w
+net = Net()
+@jit
+def f(x, model):
+    target = copy.deepcopy(net)
+    target.w = target.w * 0.9 + net.w * 0.1
+    target.parts["k"] = 5
+    return model(x) + net(x) * target.w + target.parts["b"], copy.copy(net).parts["k"]
+def run():
+    yield f(X, net)
+    net.w, net.parts["k"] = X, 3.0
+    net.parts["b"] += 1
+    yield f(X, net), net.parts
+    Net.__call__ = lambda self, x: x
+    yield f(X, net)
 """,
     "a class defined inside, and errors of one's own": """
 class Bad(Exception):

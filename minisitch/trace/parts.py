@@ -43,6 +43,7 @@ CACHE = type(functools.cache(len))
 OWNED = (dict, list, tuple, set, frozenset, deque, np.ndarray, bytearray, memoryview, array)
 # what Python gives to modules and classes
 LOADED = {"__builtins__", "__loader__", "__spec__", "__dict__", "__weakref__"}
+KEPT = ("__warningregistry__", "__slotnames__")  # by ``warnings`` and ``copy``
 TOLD = ("__defaults__", "__kwdefaults__", "__annotations__")
 PACKAGE = __name__.partition(".")[0]
 PRIVATE = random.Random | threading.local | np.ndarray | CodeType  # their attributes are no state
@@ -241,7 +242,7 @@ def state(value: Any) -> dict[tuple[bool, Any], Any]:
         names = {key: each for key, each in vars(value).items()
                  if not key.startswith("_") and not isinstance(each, ModuleType)}
     elif isinstance(value, type | ModuleType):
-        names = {key: each for key, each in members(value).items() if key != "__warningregistry__"}
+        names = {key: each for key, each in members(value).items() if key not in KEPT}
         names |= {"__bases__": value.__bases__} if isinstance(value, type) else {}
     elif is_users(type(value)) or not isinstance(value, PRIVATE):
         names = attributes(value) | {"__class__": type(value)}

@@ -404,7 +404,8 @@ class ReadsWriter:
         if key in self._words and isinstance(member, CACHE):
             raise refuse(f"{base.__name__}.{key}(), a method with a cache", AGAIN, UNCACHED,
                          self._outside.line_of([key]))
-        if key in self._words and may_change(type(member)):
+        # a special method is called without its name
+        if (key in self._words or key.startswith("__")) and may_change(type(member)):
             self._look(f"{self.bind(base.__name__, base)}.__dict__[{key!r}]", member)
             heirs = kind.__mro__[:kind.__mro__.index(base)] if getattr_static(kind, key) is member else ()
             self.lines += [f"if {key!r} in {self.bind(heir.__name__, heir)}.__dict__: raise Stale" for heir in heirs]
