@@ -445,7 +445,7 @@ class Outside:
                 found = found or self._told(name, value, *changed[0])
                 put_back(value, was, now)
             elif (owner := self._originals.get(id(value))) is not None:
-                for is_item, key in now.keys() - was.keys():  # of a functools.cached_property
+                for is_item, key in [each for each in now if each not in was]:  # cached properties
                     object.__setattr__(owner, key, now[is_item, key])
         self._before.clear()
         return found
