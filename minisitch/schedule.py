@@ -71,8 +71,8 @@ def _build(layout: Layout) -> Kernel:
     for key, after in zip_longest(keys, keys[1:]):
         barrier = "grid" if after and after[0] != key[0] else "none"
         segments.append(_segment(layout, Names(constants), layout.segments[key], barrier))
-    ranked = {"input": 0, "output": 1, "scratch": 2, "shared": 3}
-    buffers = sorted(layout.buffers.values(), key=lambda b: (ranked[b.scope], b.role == "exchange"))
+    order = "input", "output", "scratch", "shared"
+    buffers = sorted(layout.buffers.values(), key=lambda b: (order.index(b.scope), b.role == "exchange"))
     return Kernel(
         _name(layout.plan, layout.block), layout.plan, layout.device, tuple(buffers),
         tuple(constants.values()), tuple(segments), grid=0, block=layout.block, registers=0,
@@ -123,13 +123,7 @@ class _Nests:
         their loop, and ends after it.
         """
         work = Statements(self.layout, self.names, loop)
-        found = [work.combine(s) for s in loop.sub_roots if s.role == "combine"]
-        work.evaluate()
-        for s in loop.sub_roots:
-            if s.role in ("map", "operand"):
-                work.store_map(s)
-            elif s.role != "combine":
-                found.append(work.fold(s))
+        found = work.fill()
         nest: ir.Nest = (*work.body, *(ir.Accumulate(f) for f, _ in found))
         for fold, stores in found:
             if fold.along == "carry":

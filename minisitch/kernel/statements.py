@@ -78,8 +78,21 @@ class Statements:
         """Add a statement that makes the element at a position."""
         (self.before if self._once(position) else self.body).append(stmt)
 
+    def fill(self) -> list[Folded]:
+        """Write what the loop computes and stores. Returns its reductions, which ``schedule`` places."""
+        self._evaluate()
+        found = []
+        for s in self.loop.sub_roots:
+            if s.along:
+                value = self._partial_result(s) if s.role == "combine" else self.name[s.root]
+                fold = self._fold(s, value)
+                found.append((fold, self._stores(s, fold.result)))
+            else:
+                self.body += self._stores(s, self.name[s.root])
+        return found
+
     # -- pulling
-    def evaluate(self) -> None:
+    def _evaluate(self) -> None:
         pulled = self.loop.pulled
         clamped: set[str] = set()
         for key in pulled.order:
@@ -179,12 +192,10 @@ class Statements:
             return (Within(variable("chunk", self.space.chunks), 0, 1),)
         return ()
 
-    def store_map(self, s: SubRoot) -> None:
-        """The stores of a value that is made column by column."""
-        self.body += self._stores(s, self.name[s.root])
-
     def _stores(self, s: SubRoot, value: str) -> Stores:
         """Stores of a value: to global memory, and to the row where its block keeps it."""
+        if s.role in ("partial", "carry"):
+            return (Store(f"p{s.node}", _cell(partial_results(s, self.m)), value, (), s.node),)
         self.names.results[s.node] = value
         offset = linear(s.result_at, self.graph[s.node].type.shape)
         guard, buffers = self._replicated(), self.layout.stored_in(s.node)
@@ -194,26 +205,20 @@ class Statements:
             found.append(Store(row.name, self._row_offset(s, column), value, (), s.node))
         return tuple(found)
 
-    def fold(self, s: SubRoot) -> Folded:
-        """The reduction of a sub-root, and the stores of its result."""
-        fold = self._fold(s, self.name[s.root])
-        if s.role not in ("partial", "carry"):
-            return fold, self._stores(s, fold.result)
-        parts = _cell(partial_results(s, self.m))
-        return fold, (Store(f"p{s.node}", parts, fold.result, (), s.node),)
-
-    def combine(self, s: SubRoot) -> Folded:
-        """Fold the partial results; the loop reads them from scratch."""
-        fold, parts = self._fold(s, self.names.fresh(s.node)), self.layout.buffers[f"p{s.node}"]
+    def _partial_result(self, s: SubRoot) -> str:
+        """Load a partial result from scratch."""
+        name, parts = self.names.fresh(s.node), self.layout.buffers[f"p{s.node}"]
         variables = ("row", "col") if s.along == "row" else ("row", "ser", "col")
         cell = _cell(dict(zip(variables, s.domain, strict=True)))
-        self.body.append(Load(fold.value, parts.name, cell, (), False, parts.dtype, s.node))
-        return fold, self._stores(s, fold.result)
+        self.body.append(Load(name, parts.name, cell, (), False, parts.dtype, s.node))
+        return name
 
     def _fold(self, s: SubRoot, value: str) -> Fold:
+        """The reduction of a sub-root."""
         node, m, result = self.graph[s.node], self.m, f"r{s.node}"
-        partial, dtype = s.role in ("partial", "carry"), node.type.dtype
-        dtype = compute_dtype(dtype) if partial else dtype
+        dtype = node.type.dtype
+        if s.role in ("partial", "carry"):
+            dtype = compute_dtype(dtype)
         found = Fold(result, node.op, dtype, value, s.along, s.node)
         if s.role == "carry":
             cell = _cell({"lane_row": m.rows_per_block, "col": s.cols})
