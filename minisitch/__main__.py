@@ -6,8 +6,6 @@ In:  the words after the command. Out: text on stdout, and the exit code: 0 for 
 program cannot be compiled, 2 if the words are wrong.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import importlib.util

@@ -6,8 +6,6 @@
 ``check`` exits with 0 only if all visible items pass. ``grade`` exits with 0 if it could grade.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import functools

@@ -16,8 +16,6 @@ and ``end variant``, in a comment of Python or HTML, lies what is there in that 
 A file in ``wrong/`` replaces functions of the solution: it is read as if it stood at its end.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -17,8 +17,6 @@ Landlock and seccomp are Linux's, and need no rights to set up. Elsewhere the pr
 they are missing, and the parent decides.
 """
 
-from __future__ import annotations
-
 import builtins
 import ctypes
 import importlib

@@ -7,8 +7,6 @@ its result. Numbers are names: they say nothing about the order. Kinds are "inpu
 "heavy" (element-wise and slow, such as exp) and "reduce".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

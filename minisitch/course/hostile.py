@@ -6,8 +6,6 @@ results.json, no process and no file, and end in time. As root, all are tried a 
 unprivileged user.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os
@@ -16,26 +14,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from .assignment import Assignment, CourseError
 from .child import NOBODY
+from .verify import TrialResult
 
 # the attacks, and the assignment that they are handed in for; some texts break other programs that read Python
 TARGETS = {"hostile/*.py": "A5", "hostile/kernels/*.txt": "A2"}
 LIMIT_SECONDS = 120.0  # of one grading: three missed deadlines of 10 s, and room for a busy machine
 MARK = "minisitch-attack"  # begins the name of every file that an attack writes
 PR_SET_CHILD_SUBREAPER = 36
-
-
-@dataclass(frozen=True)
-class Attack:
-    """What came of an attack: what went wrong for us, or nothing."""
-
-    name: str
-    problem: str
-    seconds: float
 
 
 def verify(known: Mapping[str, Assignment], say: Callable[[str], None]) -> int:
@@ -82,7 +71,7 @@ def _try_all(
     return problems
 
 
-def attempt(path: Path, assignment: Assignment, user: int | None = None) -> Attack:
+def attempt(path: Path, assignment: Assignment, user: int | None = None) -> TrialResult:
     """Grade one attack with the command, as this user or another."""
     if sys.platform == "linux":  # orphans become children of this process, so none can hide
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -107,14 +96,14 @@ def attempt(path: Path, assignment: Assignment, user: int | None = None) -> Atta
             process.kill()
             process.communicate()
             _orphans(before)
-            return Attack(
+            return TrialResult(
                 path.stem, f"the grader ran longer than {LIMIT_SECONDS:g} s",
                 time.monotonic() - began,
             )
         problems = list(_gained(process.returncode, results, said))
         problems += [f"it left the process {each}" for each in _orphans(before)]
         problems += [f"it left the file {each}" for each in _files_left(Path(place))]
-        return Attack(path.stem, "; ".join(problems), time.monotonic() - began)
+        return TrialResult(path.stem, "; ".join(problems), time.monotonic() - began)
 
 
 def _gained(status: int, results: Path, said: str) -> Iterator[str]:

@@ -13,8 +13,6 @@ submission about each, and says what is wrong, or returns nothing. Each item wit
 has a hidden twin: the same property on other and larger cases, whose seed is an HMAC of a secret.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import random

@@ -12,8 +12,6 @@ takes too many rounds. All the same, it is stepped in a caged process, which has
 process serves all submissions, because it takes long to start.
 """
 
-from __future__ import annotations
-
 import ast
 import atexit
 import os

@@ -4,8 +4,6 @@ Students get the handout, the starter, the hints and the visible items. They get
 solution and no secret. The zip holds all that grades, and the secret.
 """
 
-from __future__ import annotations
-
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ A visible item is reported with its smallest failing case. A hidden item is repo
 the kind of failure alone, so that a submission cannot send itself the hidden cases in its errors.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Sequence

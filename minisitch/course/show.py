@@ -5,8 +5,6 @@ In:  an outcome and the submission's text. Out: a ``Picture``, or None for a cas
 A case with a method ``drawn(outcome)`` says itself what is drawn: a ``Picture``, or a graph or launch.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from graphlib import TopologicalSorter

@@ -5,8 +5,6 @@ and hidden. The starter is "not tried" at every item. Each misconception is refu
 its header names. No line of the solution is in what students get.
 """
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Callable, Iterator
@@ -38,7 +36,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What came of a trial: a problem, or nothing."""
+    """What came of a trial or an attack: a problem, or nothing."""
 
     name: str
     problem: str
@@ -108,22 +106,17 @@ def _wrong(trial: Trial, outcomes: list[Outcome]) -> str:
 def problems_of_form(assignment: Assignment) -> list[str]:
     """What is missing in the folder, or said twice."""
     names = [item.name for item in assignment.items]
-    count = len(list(assignment.misconceptions()))
+    hints, asked = assignment.hints, assignment.predictions
+    handout = (assignment.folder / "handout.md").read_text(encoding="utf-8")
+    count, least = len(list(assignment.misconceptions())), LEAST_MISCONCEPTIONS
     wrong = {
-        f"it has {count} misconceptions; {LEAST_MISCONCEPTIONS} are the least": count
-        < LEAST_MISCONCEPTIONS,
-        f"it has {len(assignment.hints)} hints, not {HINTS}": len(assignment.hints) != HINTS,
-        "a hint is empty": not all(hint.text and hint.gives_away for hint in assignment.hints),
-        f"it has {len(assignment.predictions)} predictions, not {PREDICTIONS}": len(
-            assignment.predictions
-        )
-        != PREDICTIONS,
+        f"it has {count} misconceptions; {least} are the least": count < least,
+        f"it has {len(hints)} hints, not {HINTS}": len(hints) != HINTS,
+        "a hint is empty": not all(hint.text and hint.gives_away for hint in hints),
+        f"it has {len(asked)} predictions, not {PREDICTIONS}": len(asked) != PREDICTIONS,
         "two items have one name": len(set(names)) < len(names),
         "no item is hidden": not any(item.has(True) for item in assignment.items),
-        "the handout says nothing": len(
-            (assignment.folder / "handout.md").read_text(encoding="utf-8")
-        )
-        < 400,
+        "the handout says nothing": len(handout) < 400,
         "there are no lines to write": assignment.lines < 1,
     }
     found = [what for what, is_so in wrong.items() if is_so]

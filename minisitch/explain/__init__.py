@@ -7,8 +7,6 @@ can still be explained.
 by side, ``calibrate`` measures this machine, and ``demo`` is ``python -m minisitch demo``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

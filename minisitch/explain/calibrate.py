@@ -9,8 +9,6 @@ loops (``LOOP_NS``) are the built-in ones. ``benchmarks/correlation.py`` checks 
 kernels.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

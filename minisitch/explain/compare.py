@@ -7,8 +7,6 @@ Bytes are those of kernels (``cost.traffic``) and of pipelines. Library calls ar
 they are the same under every strategy.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 import statistics

@@ -6,8 +6,6 @@ The program below is plain NumPy. It runs without ``minisitch``, which traces it
 model has one block, since more would be equal and compile once, and no training.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Sequence

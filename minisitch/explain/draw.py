@@ -12,8 +12,6 @@ In:  a plan, a graph, a device, a comparison, a recorded step. Out: a ``Picture`
 ``film`` draws recorded steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import floor, log10
 

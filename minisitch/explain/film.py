@@ -6,8 +6,6 @@ In:  the ``FilmEvent``s that ``simt.step(record=...)`` keeps. Out: a ``Picture``
     turns(events)           the warps of a block side by side, time goes down
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 

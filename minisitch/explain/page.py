@@ -4,8 +4,6 @@ In:  ``Stages`` and the report's text. Out: a fragment (for a notebook) or a who
 come first. All facts and numbers are in the text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from html import escape

@@ -6,8 +6,6 @@ Graphs are laid out in layers, after Sugiyama. A box stands one layer below its 
 edge that skips layers gets a bend in each. Sweeps sort each layer by the middle of its neighbours.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

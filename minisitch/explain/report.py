@@ -3,8 +3,6 @@
 In:  ``Stages``. Out: a ``Report``.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from difflib import unified_diff
 from functools import cached_property

@@ -7,8 +7,6 @@ an ``<img>``, has paper and ink of its own, for light screens and for dark ones:
 ``svg`` the root of the document.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from html import escape
 from math import hypot

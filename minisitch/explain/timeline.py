@@ -4,8 +4,6 @@ In:  a ``Simulation``. Out: an ``<svg>`` with a row for each stage, queue and un
 right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape

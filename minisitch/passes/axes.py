@@ -9,8 +9,6 @@ After:   for c0 in 0..12:  for c1 in 0..64:        v = x[c0 * 320 + c1 + row * 3
 The passes that nest loops share this; it decides nothing.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterable, Sequence

@@ -14,8 +14,6 @@ After:   8 rows: max -> r1, kept in b1[lane_row];
 A scratch row that keeps a whole row of values becomes one for each of the rows. Not for split rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count

@@ -13,8 +13,6 @@ After:   for c0 in 0..977:         for c1 in 0..1024: part += x[c0 * 1024 + c1]
                                    r, lost = kahan_add(r, lost, part)
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -12,8 +12,6 @@ After:   for s0 in 0..64:  for col in 0..4096:    part = 0
 Left out: loops whose body is too long to repeat, and loops over few reduced rows.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -10,8 +10,6 @@ After:   for col in 0..16:   y[col] = a[col]
 A loop whose guards change in more than ``MOST_CUTS`` places stays whole.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

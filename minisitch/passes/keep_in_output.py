@@ -12,8 +12,6 @@ in the loop that reads the row last, or later. A row stays if it is read at anot
 it was written. After the pass ``windows`` it does nothing.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ..fuse import Decision

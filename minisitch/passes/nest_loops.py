@@ -17,8 +17,6 @@ Before:  for col in 0..4096:  for ser in 0..512:  r += x[ser * 4096 + col]
 After:   for ser in 0..512:  for col in 0..4096:  a[col] += x[ser * 4096 + col]
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

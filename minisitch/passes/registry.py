@@ -15,8 +15,6 @@ A new file of this package needs an import in ``passes/__init__``. If its pass s
 being asked for, it needs a place in ``DEFAULTS``, and a golden text in ``tests/test_passes.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce

@@ -12,8 +12,6 @@ Before:  k4 4096 B, k9 4096 B; k4 is read for the last time in phase 2, k9 is wr
 After:   k4 and k9 have one slot of 4096 B
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain

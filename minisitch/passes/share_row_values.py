@@ -14,8 +14,6 @@ Before:  phase 2: v13 = sqrt v12; for col ...      phase 3: v13_1 = sqrt v12_1; 
 After:   phase 3 reads v13
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 

@@ -8,8 +8,6 @@ After:   for first_row in 0..4096 by 64:  for c0 in 0..256:  for row in the 64: 
              y[row * 4096 + c0 * 16 + c1] = x[(c0 * 16 + c1) * 4096 + row]
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ..device import LINE

@@ -25,8 +25,6 @@ width may begin anywhere, so it stays one column at a time. A single row begins 
 columns that are left over are taken one at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 

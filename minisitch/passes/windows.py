@@ -10,8 +10,6 @@ After:   x_row = x[row * 1024 : +1024]
          for col in 0..1024:  v = x_row[col]
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import takewhile
 

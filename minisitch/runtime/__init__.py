@@ -20,8 +20,6 @@ The files:
     cpu/, cuda/      compile and run kernels on each processor
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import os

@@ -3,8 +3,6 @@
 In:  ``Stages`` and a target. Out: an ``Executable``.
 """
 
-from __future__ import annotations
-
 from ..errors import needs
 from ..lower import Stages
 from ..stitch.body import extract

@@ -7,8 +7,6 @@ Each check imports a package only after it has found it, so the doctor works wit
 not work. The exit status is then 1.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import platform

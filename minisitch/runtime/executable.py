@@ -5,8 +5,6 @@ In:  the stages of a program. Out: an ``Executable``, called with the array leav
 Results share no memory with an argument, the workspace or each other.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

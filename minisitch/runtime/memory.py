@@ -4,8 +4,6 @@ In:  the stages of a program. Out: a ``MemoryPlan``: arguments, results, and one
 that are never live at the same time share the workspace's bytes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -13,8 +13,6 @@ Memory in use is only forgotten here; its user still has it. Python without its 
 count references of other threads, so nothing is kept there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

@@ -4,8 +4,6 @@ In:  emitted kernels and pipelines, library nodes. Out: ``Step`` values. ``write
 call's text, and ``bind`` makes it a function of its own.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import sys

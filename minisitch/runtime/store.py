@@ -14,8 +14,6 @@ Before:  write(folder, "5f1e.plan", content)
 After:   read(folder, "5f1e.plan") == content, in any process of this user
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hmac

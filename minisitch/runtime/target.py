@@ -3,8 +3,6 @@
 In:  names given by the user, or none. Out: one of ``TARGETS``, a ``Device``.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import sys

@@ -5,8 +5,6 @@ In:  the operating system and the user's device file. Out: a ``Device``.
 Without a device file a CPU has the built-in figures, those of a two-core x86-64 server.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import math

@@ -14,8 +14,6 @@ from ``y - x`` where they are equal, and ``(x + y) + z`` rounds differently from
 Integers wrap around and have all of these laws, so there the rules apply.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -16,8 +16,6 @@ of the operations, they stay as they are: else it would be computed twice. Maps 
 bits. Sums and products of matrices may add in another order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby

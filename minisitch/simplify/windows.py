@@ -12,8 +12,6 @@ A write removes the ranges that it covers. So n writes take time in proportion t
 search each.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, replace
 

@@ -36,8 +36,6 @@ depends on time, and so does all that this orders. A mistake in a queue or a loc
 seeds to find.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any

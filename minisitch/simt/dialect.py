@@ -12,8 +12,6 @@ An expression is a *number*, or one of the few things that only an assignment ma
 (``second = first``), a tuple (``rows, cols = x.shape``), or the grid.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import re

@@ -5,8 +5,6 @@ They hold plain numbers and text, so JSON can write them. A refused access is no
 ``KernelBug`` has its line and thread.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

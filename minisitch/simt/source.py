@@ -4,8 +4,6 @@ In:  a function, such as one that ``cuda.jit`` decorates. Out: its text, in whic
 those of its file. Below it stand the numbers, and the functions, that it takes from outside.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections.abc import Callable

@@ -20,8 +20,6 @@ atomic operation, and each time round a ``while`` loop, other threads may run. `
 kernel's first parameter, so every thread has its own.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

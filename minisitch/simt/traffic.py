@@ -7,8 +7,6 @@ each site touched since the last barrier. The n-th visits of all lanes to one si
 instruction.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -91,7 +89,7 @@ class Traffic:
 
     def __str__(self) -> str:
         """The nonzero counts as a table, then the compulsory bytes by array."""
-        names = [e.name for e in fields(self) if e.type == "int" and getattr(self, e.name)]
+        names = [e.name for e in fields(self) if e.type is int and getattr(self, e.name)]
         lines = [f"{name.replace('_', ' '):<22}{getattr(self, name):>12,}" for name in names]
         lines += [f"{name:<22}{array.read:>12,} bytes read, {array.written:,} written" for name, array in self.touched.items()]
         lines += [f"{name:<22}{a.read:>12,} bytes read, {a.written:,} written, in L2" for name, a in self.queues.items()]

@@ -16,8 +16,6 @@ Kernel text runs in Python, but must compute as Numba's compiler types it:
 Not modelled: in Numba a float32 times an integer is a float64. Here it stays a float32.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 from collections import Counter

@@ -13,8 +13,6 @@ In:  a source of choices (a NumPy generator, or Hypothesis). Out: graphs, arrays
 Only ``graphs`` and ``arrays_for`` need Hypothesis. They import it when they are called.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence, Sized
 from typing import Any
 

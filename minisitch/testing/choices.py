@@ -1,7 +1,5 @@
 """Sources of a generator's choices: NumPy for speed, Hypothesis for shrinking."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -9,8 +9,6 @@ exact values, on which no rounding can make two correct runs disagree. Each ``st
 one idea of one to six nodes. Nothing that is drawn is thrown away.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

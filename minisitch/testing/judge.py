@@ -22,8 +22,6 @@ A value passes if it equals NumPy's, or if its distance from float64 is at most 
 plus that bound. Programs of small integers have bound zero: there the judge demands equality.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass

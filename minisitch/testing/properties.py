@@ -7,8 +7,6 @@ Where the paper fixes a result, so do its properties: a span is the longest path
 choice, they leave it too: rows may be packed in several ways.
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 import traceback

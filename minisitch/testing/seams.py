@@ -20,8 +20,6 @@ kernels are forgotten. While it is open, nothing is read from the disk cache or 
 that runs meanwhile in other threads calls your function too.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable, Iterator

@@ -17,8 +17,6 @@ In:  a function and its arguments. Out: a page, served on this machine alone or 
 ones, before any pass.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -7,8 +7,6 @@ thread to the line again, that is another step. The threads of a block are drawn
 each line together. They need not: between two barriers the hardware may run them in any order.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

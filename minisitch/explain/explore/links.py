@@ -7,8 +7,6 @@ hold %4. A loop or a guard without either is about the statements inside it, and
 what it waits for: the line before it.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 In:  ``stitch.mapping.map_rows``. Out: a short record for each shape and GPU.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...stitch.mapping import map_rows

@@ -7,8 +7,6 @@ ends. Decisions about the cut come first, then those about one of its ends. ``ru
 for each rule: what it says, and what would have to be different.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from importlib.resources import files

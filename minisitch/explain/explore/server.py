@@ -9,8 +9,6 @@ request holds at most ``MOST_BYTES``, and nothing in it is executed: the text go
 which reads kernel language alone and has limits.
 """
 
-from __future__ import annotations
-
 import hmac
 import json
 import secrets

@@ -4,8 +4,6 @@ In:  a function and its arguments. Out: the traced program with shortened axes, 
 about that on the page.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod

@@ -7,8 +7,6 @@ the stepper's limits end every launch. ``changes`` lists what a student can take
 each barrier and each guard.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

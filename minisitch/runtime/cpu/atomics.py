@@ -5,8 +5,6 @@ on words of 8 bytes, calls by address, system calls. ``thread_pool`` explains th
 This module imports Numba, so it is imported only when something is compiled.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

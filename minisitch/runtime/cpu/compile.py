@@ -22,8 +22,6 @@ Numba's start. Later kernels take 0.15 to 0.25 s. From the disk the first kernel
 (``import numba`` 0.13 s, the start of Numba's compiler 0.2 s), later ones 1 ms.
 """
 
-from __future__ import annotations
-
 import ast
 import atexit
 import contextlib

@@ -13,8 +13,6 @@ Before:  for i in range(n):                After:  for i in range(n):
                                                        b = x[n0 + 3]
 """
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from collections.abc import Iterator, Set

@@ -17,8 +17,6 @@ unless a docstring says otherwise. A docstring also says where denormal numbers 
 1.2e-38) are flushed to zero.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

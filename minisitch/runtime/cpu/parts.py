@@ -10,8 +10,6 @@ Before:  for i in range(n): t1[i] = x[i] * 2      After:  part0(n, t1, x)
          for i in range(n): t2[i] = t1[i] * 2             part0(n, t2, t1)
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable
 from copy import deepcopy

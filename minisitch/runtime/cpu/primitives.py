@@ -7,8 +7,6 @@ This module imports Numba, so it is imported only when something is compiled: a 
 its kernels on disk needs none.
 """
 
-from __future__ import annotations
-
 import operator
 from typing import Any
 

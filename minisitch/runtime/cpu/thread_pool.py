@@ -28,8 +28,6 @@ The functions at the end of this file are compiled by Numba. Their atomic operat
 intrinsics (``atomics.py``).
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os

@@ -3,8 +3,6 @@
 In:  MINISITCH_THREADS, or ``threads(n)`` around a block of code. Out: the number.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Iterator

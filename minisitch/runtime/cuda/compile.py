@@ -8,8 +8,6 @@ rewrites the text so that Numba knows. Measured on softmax for sm_90: 72 registe
 and 28 after, and a third of the PTX.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import copy

@@ -8,8 +8,6 @@ and a row-major matrix is a transposed column-major one. So ``C = A @ B`` is com
 to TensorFloat-32, since NumPy does not do so.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import importlib

@@ -8,8 +8,6 @@ If it has no empty arrays to fill (JAX's cannot be written), results are ``Devic
 library is imported here, because a library whose arrays arrive has been imported already.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

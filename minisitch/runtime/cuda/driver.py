@@ -6,8 +6,6 @@ The bindings come with numba-cuda. They have one function for each of the driver
 same from CUDA 12.9 to 13. ``cuda.core`` renamed options between 0.5 and 1.0.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import importlib.util

@@ -8,8 +8,6 @@ A kernel with a grid barrier is linked with the device runtime. The driver could
 that is older than the compiler refuses its PTX.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib

@@ -8,8 +8,6 @@ block without references. The next use on the same stream comes after that kerne
 changes its stream, and nothing waits.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -9,8 +9,6 @@ the schedule's assumptions.
 As for a launch, the assembler gets the kernel's limit of registers and allows linking.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import importlib.util

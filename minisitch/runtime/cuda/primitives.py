@@ -22,8 +22,6 @@ touching memory, so the compiler moves no memory access across them.
 This module imports Numba, so it is imported only when a kernel is compiled.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterator
 from typing import Any

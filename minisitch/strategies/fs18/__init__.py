@@ -15,8 +15,6 @@ After:   1 kernel, exp evaluated once
 ``fs18-dot`` also puts small batched products into kernels. The paper leaves that to the user.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

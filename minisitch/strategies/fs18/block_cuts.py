@@ -12,8 +12,6 @@ every row-major position, so it keeps the cut. Any other operation keeps the cut
 all axes that tell blocks apart.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Sequence

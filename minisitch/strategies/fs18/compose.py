@@ -9,8 +9,6 @@ After:   BlockComposition: max, exp, sum and div each cut row 256; max, exp and 
 A kernel without a reduce inside is one loop, and gets thread composition.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from bisect import bisect_left

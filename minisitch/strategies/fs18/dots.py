@@ -11,8 +11,6 @@ A kernel evaluates the product inside the sum's loop and never stores it. The us
 strategy ``fs18-dot``. It pays if the library is slow, as on tiny shapes.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

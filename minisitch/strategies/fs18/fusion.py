@@ -12,8 +12,6 @@ Before:  %4 = div %3 %2, cut row 512; asked: %2 = sum %1
 After:   %2 is cut row 512: fused, 512 blocks are still possible
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

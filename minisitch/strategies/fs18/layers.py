@@ -10,8 +10,6 @@ and the decisions.
     repeat until a sweep changes nothing
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 

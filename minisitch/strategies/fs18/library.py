@@ -10,8 +10,6 @@ Before:  Entry(sum [8704,17] -> [8704,1], BlockCut(0, 512), 256 threads, v100)
 After:   11.7 us, by the formula
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ Before:  %1 = sum %0; %2 = broadcast %1; %3 = div %0 %2, cut by rows
 After:   %1 is asked for by rows, %0 too
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -12,8 +12,6 @@ Here the wrong spans are corrected after every contraction, and all are computed
 sweeps. The paper analyses each loop nest separately. Here traced loops are unrolled.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 
 

@@ -8,8 +8,6 @@ No value crosses blocks inside a kernel. The one exception is a reduce that no o
 kernel reads: it may end with a grid barrier, which stands for the paper's atomics.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 

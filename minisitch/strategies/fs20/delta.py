@@ -13,8 +13,6 @@ Before:  vertices {sum of rows}, {x / sum}, f32[8192,1024] on a V100
 After:   T_reduced_mem 0.07 us, T_reduced_calls 10 us, T_penalty 0 us: worth fusing
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

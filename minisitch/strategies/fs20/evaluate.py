@@ -16,8 +16,6 @@ After:   938 turns of each loop, 1 wave
          30 turns of each loop, 1 wave
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

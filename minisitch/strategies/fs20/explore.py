@@ -11,8 +11,6 @@ Before:  8 -> 5, 6, 7;  5 -> 2;  6 -> 3;  7 -> 4;  2, 3, 4 -> 1
 After:   candidates of 8: {8,7,6,5,4,3,2,1}, {8}
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -12,8 +12,6 @@ Before:  softmax <100000,32>
 After:   warp template, 1024 threads a block: 32 rows a block, 4 kB of shared memory for exp
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations

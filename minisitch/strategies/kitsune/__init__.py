@@ -9,8 +9,6 @@ Before:  matmul | gelu | matmul, three launches, %2 and %3 through memory
 After:   one pipeline {matmul} -> {gelu} -> {matmul}, tiles of 128 kB in queues
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -33,8 +33,6 @@ tensor cores, and product tiles of other sizes. A tile of 64 x 64 wastes half of
 pipeline's tile has 32 rows.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence

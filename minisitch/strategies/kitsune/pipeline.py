@@ -17,8 +17,6 @@ Before:  %2 = matmul x w1; %3 = gelu %2; %4 = matmul %3 w2
 After:   stage 0 tensor {%2} -queue %2-> stage 1 simt {%3} -queue %3-> stage 2 tensor {%4}
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal

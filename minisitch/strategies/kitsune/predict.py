@@ -18,8 +18,6 @@ Before:  4,096 rows in 128 tiles of 32, two products, 108 SMs
 After:   3 tiles of 54 x 32 rows for 54 blocks of each product
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

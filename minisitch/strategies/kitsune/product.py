@@ -22,8 +22,6 @@ Left out: tensor cores (Numba does not offer them), 16-byte loads, and copies th
 sums. Products that are library calls go to cuBLAS.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -15,8 +15,6 @@ Before:  %2 = matmul %0 %1; %5 = add %2 %4; %7 = maximum %5 %6; %9 = matmul %7 %
 After:   mlp: %2 %5 %7 %9 %11
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence

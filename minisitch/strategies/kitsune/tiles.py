@@ -13,8 +13,6 @@ So the axis of one value determines the axes of all others, along operands and u
 Before:  %2 = matmul %0 %1, cut along axis 0    After:  %0 axis 0, %1 whole
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Iterator, Sequence

@@ -17,8 +17,6 @@ Before:  up (tensor, 4 us), gelu (simt, 2 us), down (tensor, 4 us) on 108 SMs
 After:   54, 108 and 54 blocks; T = 0.125 tiles/us, which ``up`` and ``down`` bound
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -15,8 +15,6 @@ Before:  exp -> sum, divide; sum -> divide (1 entry); 8 tiles
 After:   exp 8 times, with sum after each, then divide 8 times: the queue of exp needs 8 entries
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
 
