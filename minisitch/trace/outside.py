@@ -28,6 +28,7 @@ import random
 import re
 import sys
 import threading
+import time
 import types
 import uuid
 import weakref
@@ -73,11 +74,13 @@ COMMON = [("np.random", np.random.get_state.__self__), ("random", random.getstat
 # objects written in C whose methods tell nothing that changes, or nothing that counts
 LOCKS = (type(_thread.allocate_lock()), type(_thread.RLock()), np.ufunc, np.dtype)
 OUTCOME = "the program runs once, so later calls would change nothing there"
-INSTEAD = "Pass it in as an argument, where arrays may be changed in place, and return what is new"
+INSTEAD = ("Return what is new, and put it there outside of the function. Pass it in as an argument "
+           "if it is an array: that may be changed in place")
 AGAIN = "the program runs once, so the result would be the same at every call"
 DRAWN = ("Draw outside and pass the array in as an argument, or use a generator with a seed "
          "inside, np.random.default_rng(seed), for the same numbers at every call")
 NEXT = "Take the next one outside and pass it in as an argument"
+TIMED = "Ask outside, and pass the time in. To time the program, time its calls"
 FLAT = "Write a.ravel(), of the array itself"
 ASK = "Ask outside, and pass the answer in as an argument"
 SETTING = "Set it outside; inside, write with np.errstate(...) for np.seterr"
@@ -89,6 +92,7 @@ ENVIRONMENT = {x.__code__ for x in vars(type(os.environ)).values() if isinstance
 ASKED: dict[Any, tuple[str, str, bool]] = {
     **{getattr(datetime.datetime, name): (AGAIN, ASK, True)
        for name in ("now", "utcnow", "today", "fromtimestamp")},
+    **dict.fromkeys((time.time, time.perf_counter, time.monotonic), (AGAIN, TIMED, True)),
     **dict.fromkeys((datetime.date.today, datetime.date.fromtimestamp), (AGAIN, ASK, True)),
     **{each.__code__: (AGAIN, ASK, True) for each in (np.geterr, np.geterrcall, np.getbufsize, np.get_printoptions)},
     **{each.__code__: (OUTCOME, SETTING, True) for each in (np.seterr, np.seterrcall, np.setbufsize, np.set_printoptions)},
@@ -172,7 +176,8 @@ class Outside:
                 continue
             if len(self.met) >= MOST_MET:
                 raise refuse(f"more than {MOST_MET:,} objects outside of the program, such as {name}",
-                             "each call would look at all of them", INSTEAD, current().begins)
+                             "each call would look at all of them", "Pass what the program reads "
+                             "of them as an argument", current().begins)
             self.met[id(value)] = value, name
             if not isinstance(value, OWNED):
                 depth = 0 if is_users_own(value) else depth + 1

@@ -203,7 +203,7 @@ def current() -> Recorder:
     """The recorder of the running trace. Raises TraceError if there is none."""
     recorder = ACTIVE.get()
     if recorder is None:
-        raise TraceError(f"{user_line()[0]}: an array of a finished trace is used: it holds no "
+        raise TraceError(f"{user_line()[0]}: an array of a finished trace is used, or in another thread: it holds no "
                          "values, only a place in a graph. Return it from the traced function "
                          "instead of storing it elsewhere")
     return recorder
