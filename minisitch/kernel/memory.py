@@ -39,8 +39,8 @@ from ..errors import KernelError
 from ..fuse import Decision
 from ..ops import SHORT, compute_dtype
 from ..stitch.mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap
-from ..stitch.plan import LoopPlan, SegmentKey, StitchPlan
-from ..stitch.subroots import SubRoot
+from ..stitch.plan import LoopPlan, StitchPlan
+from ..stitch.subroots import SegmentKey, SubRoot
 from .ir import Buffer, Location
 
 

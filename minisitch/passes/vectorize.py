@@ -36,7 +36,8 @@ from ..ops import itemsize
 from ..stitch.compose import Merging
 from ..stitch.index import ZERO, Index, side_by_side, variable
 from ..stitch.mapping import COLUMNS, MANY_REGISTERS, WARP, ThreadMap, power_of_two_at_least
-from ..stitch.plan import SegmentKey, StitchPlan, fill_block
+from ..stitch.plan import StitchPlan, fill_block
+from ..stitch.subroots import SegmentKey
 from .axes import is_split
 from .registry import kernel_pass, plan_pass
 

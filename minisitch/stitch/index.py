@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..graph import Shape
+
 
 class Digit(NamedTuple):
     """``(var // stride) % size``: one axis of a loop variable."""
@@ -56,6 +58,8 @@ class Loaded:
 
 
 Atom = Digit | Quotient | Remainder | Loaded
+IndexTerm = tuple[int, Atom]  # a coefficient and what it multiplies
+Bounds = tuple[int, int]  # smallest and largest value, both included
 
 
 class Index(NamedTuple):
@@ -66,11 +70,10 @@ class Index(NamedTuple):
     """
 
     const: int = 0
-    terms: tuple[tuple[int, Atom], ...] = ()
+    terms: tuple[IndexTerm, ...] = ()
 
     @property
-    def bounds(self) -> tuple[int, int]:
-        """Smallest and largest value, both included."""
+    def bounds(self) -> Bounds:
         low = high = self.const
         for coefficient, atom in self.terms:
             a, b = _atom_bounds(atom)
@@ -79,9 +82,10 @@ class Index(NamedTuple):
         return low, high
 
     @property
+    @lru_cache(maxsize=65536)  # noqa: B019  it keeps indices alive, which are small
     def variables(self) -> frozenset[str]:
         """Names of the loop variables and loaded integers that it depends on."""
-        return _variables(self)
+        return frozenset(leaf.var for leaf in self.leaves())
 
     @property
     def loaded(self) -> frozenset[str]:
@@ -108,9 +112,26 @@ class Index(NamedTuple):
             return ZERO
         return self if factor == 1 else Index(self.const * factor, tuple((c * factor, a) for c, a in self.terms))
 
+    @lru_cache(maxsize=65536)  # noqa: B019
     def divmod(self, by: int) -> tuple[Index, Index]:
         """Quotient and remainder by a positive number: as digits if they split, else as atoms."""
-        return _divmod(self, by)
+        high: list[IndexTerm] = []
+        rest: list[IndexTerm] = []
+        for c, atom in self.terms:
+            if c % by == 0:
+                high.append((c // by, atom))
+            elif isinstance(atom, Digit) and c > 0 and by % c == 0 and atom.size % (by // c) == 0:
+                inner = by // c  # the digit splits: its upper part counts multiples of `by`
+                high.append((1, Digit(atom.var, atom.stride * inner, atom.size // inner)))
+                rest.append((c, Digit(atom.var, atom.stride, inner)))
+            else:
+                rest.append((c, atom))
+        quotient = _canonical(self.const // by, high)
+        remainder = _canonical(self.const % by, rest)
+        low, top = remainder.bounds
+        if 0 <= low and top < by:
+            return quotient, remainder
+        return quotient + _of(Quotient(remainder, by)), _of(Remainder(remainder, by))
 
 
 ZERO = Index()
@@ -118,36 +139,31 @@ ZERO = Index()
 
 def variable(name: str, size: int) -> Index:
     """A loop variable over ``range(size)``. With one value only it is the constant 0."""
-    return _of(Digit(name, 1, size))
+    return _of(Digit(name, 1, size)) if size > 1 else ZERO
 
 
 def loaded(name: str, size: int) -> Index:
-    return _of(Loaded(name, size))
+    return _of(Loaded(name, size)) if size > 1 else ZERO
 
 
-def _of(atom: Digit | Loaded) -> Index:
-    return Index(0, ((1, atom),)) if atom.size > 1 else ZERO
-
-
-@lru_cache(maxsize=65536)
-def _variables(index: Index) -> frozenset[str]:
-    return frozenset(leaf.var for leaf in index.leaves())
+def _of(atom: Atom) -> Index:
+    return Index(0, ((1, atom),))
 
 
 @lru_cache(maxsize=65536)
-def _atom_bounds(atom: Atom) -> tuple[int, int]:
-    if isinstance(atom, (Digit, Loaded)):
+def _atom_bounds(atom: Atom) -> Bounds:
+    if isinstance(atom, Digit | Loaded):
         return 0, atom.size - 1
     low, high = atom.of.bounds
     return (low // atom.by, high // atom.by) if isinstance(atom, Quotient) else (0, atom.by - 1)
 
 
-def _order(term: tuple[int, Atom]) -> tuple:
-    atom = term[1]
+def _order(term: IndexTerm) -> tuple:
+    _, atom = term
     return (0, atom.var, -atom.stride, -atom.size) if isinstance(atom, Digit) else (1, repr(atom), 0, 0)
 
 
-def _canonical(const: int, terms: Iterable[tuple[int, Atom]]) -> Index:
+def _canonical(const: int, terms: Iterable[IndexTerm]) -> Index:
     """Add up equal atoms, join neighbouring digits, join quotients with remainders, and sort."""
     total: dict[Atom, int] = {}
     for coefficient, atom in terms:
@@ -159,42 +175,15 @@ def _canonical(const: int, terms: Iterable[tuple[int, Atom]]) -> Index:
             del total[atom], total[rest]
             whole = atom.of * factor
             return _canonical(const + whole.const, [*((c, a) for a, c in total.items()), *whole.terms])
-    joined: list[tuple[int, Digit]] = []
-    factor, low = 0, None  # the last of them
+    kept: list[IndexTerm] = [(c, a) for a, c in total.items() if c and not isinstance(a, Digit)]
     for digit in sorted(a for a, c in total.items() if c and isinstance(a, Digit)):
-        if low and digit[:2] == (low.var, low.stride * low.size) and total[digit] == factor * low.size:
-            low = low._replace(size=low.size * digit.size)
-            joined[-1] = factor, low
-        else:
-            factor, low = total[digit], digit
-            joined.append((factor, low))
-    kept: list[tuple[int, Atom]] = [(c, digit) for c, digit in joined if digit.size > 1]
-    kept += [(c, a) for a, c in total.items() if c and not isinstance(a, Digit)]
+        factor, low = kept[-1] if kept else (0, digit)
+        if (isinstance(low, Digit) and digit[:2] == (low.var, low.stride * low.size)
+                and total[digit] == factor * low.size):
+            kept[-1] = factor, low._replace(size=low.size * digit.size)
+        elif digit.size > 1:
+            kept.append((total[digit], digit))
     return Index(const, tuple(sorted(kept, key=_order)))
-
-
-@lru_cache(maxsize=65536)
-def _divmod(index: Index, by: int) -> tuple[Index, Index]:
-    if by == 1:
-        return index, ZERO
-    high: list[tuple[int, Atom]] = []
-    rest: list[tuple[int, Atom]] = []
-    for c, atom in index.terms:
-        if c % by == 0:
-            high.append((c // by, atom))
-        elif isinstance(atom, Digit) and c > 0 and by % c == 0 and atom.size % (by // c) == 0:
-            inner = by // c  # the digit splits: its upper part counts multiples of `by`
-            high.append((1, Digit(atom.var, atom.stride * inner, atom.size // inner)))
-            rest.append((c, Digit(atom.var, atom.stride, inner)))
-        else:
-            rest.append((c, atom))
-    remainder = _canonical(index.const % by, rest)
-    quotient = _canonical(index.const // by, high)
-    low, top = remainder.bounds
-    if 0 <= low and top < by:
-        return quotient, remainder
-    return (_canonical(quotient.const, (*quotient.terms, (1, Quotient(remainder, by)))),
-            _canonical(0, ((1, Remainder(remainder, by)),)))
 
 
 def side_by_side(index: Index, cols: int, width: int, chunk: int) -> bool:
@@ -222,35 +211,28 @@ def side_by_side(index: Index, cols: int, width: int, chunk: int) -> bool:
 Position = tuple[Index, ...]
 
 
-def linear(position: Sequence[Index], shape: Sequence[int]) -> Index:
+def linear(position: Sequence[Index], shape: Shape) -> Index:
     """Row-major offset of a position."""
-    terms: list[tuple[int, Atom]] = []
-    const, stride = 0, 1
-    for index, n in zip(reversed(position), reversed(shape), strict=True):
-        const += index.const * stride
-        terms += [(c * stride, a) for c, a in index.terms]
-        stride *= n
-    return _canonical(const, terms)
+    offset = ZERO
+    for index, n in zip(position, shape, strict=True):
+        offset = offset * n + index
+    return offset
 
 
-def unravel(offset: Index, shape: Sequence[int]) -> Position:
+def unravel(offset: Index, shape: Shape) -> Position:
     """The position with a given row-major offset: the inverse of ``linear``."""
+    if 0 in shape:
+        return (ZERO,) * len(shape)
     found: list[Index] = []
     for n in reversed(shape[1:]):
-        if n == 0:
-            return tuple(ZERO for _ in shape)
         offset, digit = offset.divmod(n)
         found.append(digit)
-    return (*((offset,) if shape else ()), *reversed(found))
+    return (offset, *reversed(found)) if shape else ()
 
 
-def digits(var: str, sizes: Sequence[int]) -> Position:
+def digits(var: str, sizes: Shape) -> Position:
     """A loop variable over ``prod(sizes)`` as one digit an axis, the last axis fastest."""
-    found, stride = [], 1
-    for n in reversed(sizes):
-        found.append(_of(Digit(var, stride, n)))
-        stride *= n
-    return tuple(reversed(found))
+    return unravel(variable(var, math.prod(sizes)), sizes)
 
 
 def variables_of(indices: Iterable[Index]) -> frozenset[str]:
@@ -258,7 +240,7 @@ def variables_of(indices: Iterable[Index]) -> frozenset[str]:
     return frozenset().union(*(index.variables for index in indices))
 
 
-def axis_variables(shape: Sequence[int]) -> Position:
+def axis_variables(shape: Shape) -> Position:
     """A position in a value whose loop is not chosen yet: each axis has a variable, ``d0`` ..."""
     return tuple(variable(f"d{axis}", n) for axis, n in enumerate(shape))
 
@@ -286,13 +268,8 @@ Guard = tuple[Within, ...]  # all must hold
 
 def settle(conditions: Iterable[Within]) -> Guard | None:
     """The conditions without those that always hold. None if one of them never holds."""
-    kept: dict[Within, None] = {}
-    for condition in conditions:
-        if condition.verdict is False:
-            return None
-        if condition.verdict is None:
-            kept[condition] = None
-    return tuple(kept)
+    kept = dict.fromkeys(c for c in conditions if not c.verdict)
+    return None if any(c.verdict is False for c in kept) else tuple(kept)
 
 
 MOST_TESTED = 2**18  # positions that are tested one by one
@@ -321,7 +298,7 @@ def lies_within(index: Index, guard: Guard, first: int, last: int) -> bool:
     return bool(np.all(~holds | (first <= value) & (value <= last)))
 
 
-def _bounds_under(index: Index, guard: Guard) -> tuple[int, int]:
+def _bounds_under(index: Index, guard: Guard) -> Bounds:
     """The bounds of an index where the guard holds. A condition may bound a part of the index."""
     rest, low, high = index, 0, 0
     for condition in guard:

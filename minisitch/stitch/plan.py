@@ -27,7 +27,7 @@ register of every thread, a row in shared memory, or a row of global memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -39,7 +39,7 @@ from .dominants import Group
 from .index import Position
 from .mapping import ThreadMap
 from .pull import Key, Pull, pull
-from .subroots import LoopKey, Space, SubRoot, makes_locally
+from .subroots import LoopKey, SegmentKey, SubRoot, makes_locally
 
 
 # ---------------------------------------------------------------- how far a value travels
@@ -85,10 +85,10 @@ def leaves(graph: Graph, s: SubRoot, in_memory: frozenset[int]) -> list[Key]:
 
 
 # ---------------------------------------------------------------- threads
-SegmentKey = tuple[int, Space]  # the grid barriers before it, and its tasks
+Maps = dict[SegmentKey, ThreadMap]  # of each segment its own
 
 
-def fill_block(maps: Mapping[SegmentKey, ThreadMap], block: int) -> dict[SegmentKey, ThreadMap]:
+def fill_block(maps: Maps, block: int) -> Maps:
     """Fill a block with as many rows as it has room for, more or fewer than its segment's own map.
 
     A chunk of a row takes the whole block. So does a piece in a block composition.
@@ -169,7 +169,7 @@ class StitchPlan:
         return tuple(found)
 
     @cached_property
-    def thread_maps(self) -> dict[SegmentKey, ThreadMap]:
+    def thread_maps(self) -> Maps:
         """The map of each segment, all with one block size.
 
         A pass may have chosen them. If not, they follow from the plan's own.
@@ -178,7 +178,7 @@ class StitchPlan:
         return dict(self.maps) or fill_block(self.own_maps, block)
 
     @cached_property
-    def own_maps(self) -> dict[SegmentKey, ThreadMap]:
+    def own_maps(self) -> Maps:
         """The map of each segment by itself.
 
         It is the map with the most columns. If the segment has column sums, it is theirs, because

@@ -46,10 +46,10 @@ class Read:
 
 
 Reads = tuple[Read | None, ...]  # one entry an operand; None: not read
+LoadIndex = Callable[[int, Position, int], Index]
 
 
-def operands_at(graph: Graph, node: Node, position: Position,
-                load: Callable[[int, Position, int], Index]) -> Reads:
+def operands_at(graph: Graph, node: Node, position: Position, load: LoadIndex) -> Reads:
     """Where a map or a move reads its operands to make its value at ``position``.
 
     Returns one entry an operand. None means that the operand is never read there: it is out of
@@ -57,25 +57,24 @@ def operands_at(graph: Graph, node: Node, position: Position,
 
     ``load(value, position, size)`` returns the ``Index`` of an integer that a gather reads.
     """
-    args, shape = node.args, node.type.shape
-    shapes = [graph[a].type.shape for a in args]
-    if node.op == "broadcast":
-        return (Read(args[0], tuple(ZERO if n == 1 else i for i, n in zip(position, shapes[0], strict=True))),)
-    if node.op == "reshape":
-        return (Read(args[0], unravel(linear(position, shape), shapes[0])),)
-    if node.op == "transpose":
-        perm = node.attr("perm")
-        return (Read(args[0], tuple(position[perm.index(axis)] for axis in range(len(perm)))),)
-    if node.op == "slice":
-        moved = (i * s + a for i, a, s in zip(position, node.attr("start"), node.attr("step"), strict=True))
-        return (Read(args[0], tuple(moved)),)
+    shapes = [graph[a].type.shape for a in node.args]
     if node.op == "concatenate":
         return _concatenate_at(node, position, shapes)
     if node.op == "update":
         return _update_at(node, position, shapes)
     if node.op == "gather":
         return _gather_at(node, position, shapes, load)
-    return tuple(Read(a, position) for a in args)  # a map: every operand at the same place
+    if node.op == "broadcast":
+        position = tuple(ZERO if n == 1 else i for i, n in zip(position, shapes[0], strict=True))
+    elif node.op == "reshape":
+        position = unravel(linear(position, node.type.shape), shapes[0])
+    elif node.op == "transpose":
+        perm = node.attr("perm")
+        position = tuple(position[perm.index(axis)] for axis in range(len(perm)))
+    elif node.op == "slice":
+        starts, steps = node.attr("start"), node.attr("step")
+        position = tuple(i * s + a for i, a, s in zip(position, starts, steps, strict=True))
+    return tuple(Read(a, position) for a in node.args)  # a map's own position, or the moved one
 
 
 def _concatenate_at(node: Node, position: Position, shapes: Sequence[Shape]) -> Reads:
@@ -104,8 +103,7 @@ def _update_at(node: Node, position: Position, shapes: Sequence[Shape]) -> Reads
     return base, Read(node.args[1], tuple(inner), guard)
 
 
-def _gather_at(node: Node, position: Position, shapes: Sequence[Shape],
-               load: Callable[[int, Position, int], Index]) -> Reads:
+def _gather_at(node: Node, position: Position, shapes: Sequence[Shape], load: LoadIndex) -> Reads:
     axes, indices = node.attr("axes"), node.args[1:]
     rank = len(shapes[1])
     at, rest = position[:rank], iter(position[rank:])
@@ -116,18 +114,21 @@ def _gather_at(node: Node, position: Position, shapes: Sequence[Shape],
 
 
 # ---------------------------------------------------------------- all that a value is made of
+AllReads = Mapping[Key, Reads | None]  # None: a leaf, which is a value in memory
+
+
 @dataclass(frozen=True)
 class Pull:
     """Everything to compute for some values at some positions (thread composition).
 
-    ``order`` lists (value, position) pairs, operands first. ``reads`` gives each pair's operands,
-    or None for a leaf, which is a value in memory. ``guards`` gives each pair the guard under
-    which it is needed, or None if there are several. ``indices`` names the integers that gathers
-    read, each with its pair and with the extent that it is clamped to.
+    ``order`` lists (value, position) pairs, operands first. ``reads`` gives each pair's operands.
+    ``guards`` gives each pair the guard under which it is needed, or None if there are several.
+    ``indices`` names the integers that gathers read, each with its pair and with the extent that
+    it is clamped to.
     """
 
     order: tuple[Key, ...]
-    reads: Mapping[Key, Reads | None]
+    reads: AllReads
     guards: Mapping[Key, Guard | None]
     indices: Mapping[str, tuple[Key, int]]
 
@@ -151,37 +152,31 @@ def pull(graph: Graph, roots: Sequence[Key], in_memory: frozenset[int], own: Ite
 
 def _pull(graph: Graph, roots: Sequence[Key], in_memory: frozenset[int], own: frozenset[Key]) -> Pull:
     indices: dict[str, tuple[Key, int]] = {}
-    names: dict[tuple[Key, int], str] = {}
 
     def load(value: int, position: Position, size: int) -> Index:
         known = _counted(graph, value, position)
         if known is not None and 0 <= known.bounds[0] and known.bounds[1] < size:
             return known
-        wanted = ((value, position), size)
-        name = names.setdefault(wanted, f"at{len(names)}")
+        wanted = (value, position), size
+        names = {entry: name for name, entry in indices.items()}
+        name = names.get(wanted, f"at{len(indices)}")
         indices[name] = wanted
         return loaded(name, size)
 
     reads: dict[Key, Reads | None] = {}
-    order: list[Key] = []
-    stack: list[tuple[Key, bool]] = [(root, False) for root in reversed(roots)]
+    order: dict[Key, None] = {}
+    stack = list(reversed(roots))
     while stack:
-        key, done = stack.pop()
-        if done:
-            order.append(key)
-            continue
+        key = stack.pop()
         if key in reads:
+            order[key] = None  # for the second time: all that it reads is in order already
             continue
-        node = graph[key[0]]
-        leaf = node.op == "input" or (node.id in in_memory and key not in own)
-        reads[key] = found = None if leaf else operands_at(graph, node, key[1], load)
-        stack.append((key, True))
-        for read in reversed(found or ()):
-            if read is not None:
-                stack.append((read.key, False))
-        if indices:
-            for name in sorted(variables_of(key[1]) & indices.keys()):
-                stack.append((indices[name][0], False))
+        value, position = key
+        leaf = graph[value].op == "input" or (value in in_memory and key not in own)
+        reads[key] = found = None if leaf else operands_at(graph, graph[value], position, load)
+        stack.append(key)
+        stack += [read.key for read in reversed(found or ()) if read]
+        stack += [indices[name][0] for name in sorted(variables_of(position) & indices.keys())]
     return Pull(tuple(order), reads, _guards(order, reads, roots), indices)
 
 
@@ -195,11 +190,10 @@ def _counted(graph: Graph, value: int, position: Position) -> Index | None:
     return position[node.attr("axis")] if node.op == "iota" and node.type.dtype == "int64" else None
 
 
-def _guards(order: Sequence[Key], reads: Mapping[Key, Reads | None],
-            roots: Iterable[Key]) -> dict[Key, Guard | None]:
+def _guards(order: Iterable[Key], reads: AllReads, roots: Iterable[Key]) -> dict[Key, Guard | None]:
     """The guard under which each pair is needed. None if there are several."""
     found: dict[Key, Guard | None] = dict.fromkeys(roots, ())
-    for key in reversed(order):
+    for key in reversed(tuple(order)):
         mine = found.setdefault(key, ())
         for read in filter(None, reads[key] or ()):
             asked = None if mine is None else settle((*mine, *read.guard))

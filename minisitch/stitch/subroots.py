@@ -20,14 +20,16 @@ After:   read at [row, col]: ``column_of`` is col. Read at [col, row]: None, oth
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from ..graph import Graph, Node, Shape
 from .index import ZERO, Digit, Index, Position, digits, variables_of
 from .mapping import ThreadMap
 from .pull import Key
+
+Axes = tuple[int, ...]  # numbers of axes
 
 
 # ---------------------------------------------------------------- what a sub-root is
@@ -54,6 +56,14 @@ class Space:
     cols: int = 0
 
 
+class Extents(NamedTuple):
+    """Elements of a task, or of a domain: rows, turns inside a thread, columns."""
+
+    rows: int
+    serial: int
+    cols: int
+
+
 @dataclass(frozen=True)
 class Partition:
     """Which axes of a domain become rows, run inside a thread, or run across threads.
@@ -65,16 +75,16 @@ class Partition:
     (0, 1), pieces 8: axis 0 in 8 pieces of 64, so 8 rows of 64 x 32 columns.
     """
 
-    rows: tuple[int, ...]
-    serial: tuple[int, ...]
-    cols: tuple[int, ...]
+    rows: Axes
+    serial: Axes
+    cols: Axes
     pieces: int = 1
 
-    def _sizes(self, shape: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+    def _sizes(self, shape: Shape) -> tuple[Shape, Shape, Shape]:
         """The extents of the axes of ``rows``, ``serial`` and ``cols``."""
-        rows = [self.pieces if a in self.cols else shape[a] for a in self.rows]
-        cols = [shape[a] // self.pieces if a in self.rows else shape[a] for a in self.cols]
-        return rows, [shape[a] for a in self.serial], cols
+        rows = tuple(self.pieces if a in self.cols else shape[a] for a in self.rows)
+        cols = tuple(shape[a] // self.pieces if a in self.rows else shape[a] for a in self.cols)
+        return rows, tuple(shape[a] for a in self.serial), cols
 
     @lru_cache(maxsize=4096)  # noqa: B019  it keeps partitions alive, which are small
     def position(self, shape: Shape) -> Position:
@@ -87,10 +97,12 @@ class Partition:
                 found[axis] += digit * piece
         return tuple(found)
 
-    def extents(self, shape: Sequence[int]) -> tuple[int, int, int]:
+    def extents(self, shape: Shape) -> Extents:
         """Elements along rows, serial and cols."""
-        rows, serial, cols = map(math.prod, self._sizes(shape))
-        return rows, serial, cols
+        return Extents(*map(math.prod, self._sizes(shape)))
+
+
+SegmentKey = tuple[int, Space]  # the grid barriers before it, and its tasks
 
 
 @dataclass(frozen=True, order=True)
@@ -107,7 +119,7 @@ class LoopKey:
     folds: str  # who folds along the serial axis: "column" | "warp" | ""
 
     @property
-    def segment(self) -> tuple[int, Space]:
+    def segment(self) -> SegmentKey:
         return self.level, self.space
 
 
@@ -131,7 +143,7 @@ class SubRoot:
     node: int
     role: str
     operand: int  # the value that the loop evaluates, to store or to fold it
-    domain: tuple[int, ...]
+    domain: Shape
     partition: Partition
     space: Space
     result_at: Position  # where its result lies, in terms of row and col
@@ -158,7 +170,7 @@ class SubRoot:
         return "column" if by_column else "row"
 
     @property
-    def segment(self) -> tuple[int, Space]:
+    def segment(self) -> SegmentKey:
         return self.level, self.space
 
     @property
@@ -167,12 +179,12 @@ class SubRoot:
         return self.operand, self.partition.position(self.domain)
 
     @cached_property
-    def extents(self) -> tuple[int, int, int]:
+    def extents(self) -> Extents:
         return self.partition.extents(self.domain)
 
     @property
     def cols(self) -> int:
-        return self.extents[2]
+        return self.extents.cols
 
     @cached_property
     def loop(self) -> LoopKey:
@@ -241,7 +253,7 @@ def column_of(producer: SubRoot, position: Position) -> Index | None:
     return column
 
 
-def adopt(producer: SubRoot, position: Position, shape: Sequence[int]) -> Partition | None:
+def adopt(producer: SubRoot, position: Position, shape: Shape) -> Partition | None:
     """The partition of ``shape`` under which every row reads ``producer`` locally at ``position``.
 
     None if there is no such partition. If a reshape has joined the producer's rows to a longer
@@ -256,7 +268,7 @@ def adopt(producer: SubRoot, position: Position, shape: Sequence[int]) -> Partit
     space = producer.space
     if space.slices > 1 or (space.kind == "row" and space.rows <= 1):
         return None
-    chosen, pieces = dict[str, tuple[int, ...]](), 1
+    chosen, pieces = dict[str, Axes](), 1
     # in a row space any column will do
     asked = {"row": space.rows} | ({"col": space.cols} if space.kind == "column" else {})
     for var, extent in asked.items():
@@ -283,7 +295,7 @@ def _digit_of(var: str, made: Index) -> tuple[int, Digit]:
     return term
 
 
-def _mixed_radix(counted: Index, shape: Sequence[int], extent: int) -> tuple[tuple[int, ...], int] | None:
+def _mixed_radix(counted: Index, shape: Shape, extent: int) -> tuple[Axes, int] | None:
     """The axes of ``shape`` that ``counted`` numbers from 0 to ``extent``, and a number of pieces.
 
     The slowest axis comes first. The last one may be cut into pieces, whose elements are left to

@@ -470,7 +470,7 @@ class _Emitter:
         """Write one tile's product, matrix by matrix of a batch, to all ``places``."""
         *batch, rows, cols = node.type.shape
         inner = self.small[node.args[0]].type.shape[-1]
-        count, matrix = math.prod(batch), digits("matrix", batch)
+        count, matrix = math.prod(batch), digits("matrix", tuple(batch))
         a = self._operand(node.args[0], matrix, rows, inner)
         b = self._operand(node.args[1], matrix, inner, cols)
         position = (*matrix, variable("row", rows), variable("col", cols))
