@@ -1,6 +1,13 @@
 """How a kernel is launched: its number of blocks, and the registers that a thread may have.
 
-In:  a ``Kernel``. Out: the same, launched in another way (assume, relax, apply: AStitch 2022, 4.5).
+In:  a ``Kernel``. Out: the same kernel with ``grid`` and ``registers``.
+
+A grid barrier needs all blocks resident at once, and their number depends on the registers of a
+thread. AStitch (2022, 4.5) breaks this circle in three steps:
+
+    assume   a thread needs 32 registers, or 64: so many blocks are resident, and there are no more
+    relax    so many blocks leave a thread perhaps more registers than were assumed
+    apply    the kernel is launched with these blocks, and compiled for these registers
 """
 
 from __future__ import annotations

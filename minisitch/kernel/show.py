@@ -11,7 +11,7 @@ from ..fuse import count
 from ..stitch.index import Guard, show
 from . import ir
 
-# In words.
+# Which turns of a loop one task takes (``Loop.part``), in words.
 PARTS = {"chunk": "this chunk's", "chunk_turns": "this chunk's", "slice": "this slice's"}
 
 
@@ -25,21 +25,21 @@ def show_segment(number: int, segment: ir.Segment) -> Iterator[str]:
     if segment.step > 1:
         parts.append(f"{segment.step} rows at once")
     yield f"  segment {number}: {', '.join(parts)}"
-    yield from _print_nest(segment.opening, segment.totals(), 2)
+    yield from _show_nest(segment.opening, segment.totals(), 2)
     for p, phase in enumerate(segment.phases):
         yield f"    phase {p}"
-        yield from _print_nest(phase.nest, segment.totals(phase), 3)
-    yield from _print_nest(segment.closing, segment.totals(), 2)
+        yield from _show_nest(phase.nest, segment.totals(phase), 3)
+    yield from _show_nest(segment.closing, segment.totals(), 2)
     if segment.barrier == "grid":
         yield "    barrier: grid"
 
 
-def _print_nest(nest: ir.Nest, totals: Mapping[str, int], depth: int) -> Iterator[str]:
+def _show_nest(nest: ir.Nest, totals: Mapping[str, int], depth: int) -> Iterator[str]:
     totals = {**totals, **ir.extents(nest)}
     for stmt in nest:
         yield "  " * depth + show_stmt(stmt, totals)
         if isinstance(stmt, ir.Loop | ir.If):
-            yield from _print_nest(stmt.body, totals, depth + 1)
+            yield from _show_nest(stmt.body, totals, depth + 1)
 
 
 def show_stmt(stmt: ir.Stmt, totals: Mapping[str, int] | None = None) -> str:

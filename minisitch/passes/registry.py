@@ -51,10 +51,6 @@ DEFAULTS = {
 }
 
 
-# Targets that show the plain kernel unless they are asked for passes.
-PLAIN_TARGETS = ("step",)
-
-
 def kernel_pass(name: str, kind: str = "") -> Callable[[AnyPass], AnyPass]:
     """Register a rewrite of kernels under a name. Any module may do so.
 
@@ -136,9 +132,9 @@ def idle(name: str, device: Device) -> str:
 
 
 def for_target(passes: str | Sequence[str] | None, target: str) -> str | Sequence[str]:
-    """The passes asked for. None means the default ones, or no pass for PLAIN_TARGETS."""
+    """The passes asked for. None means the default ones. The target ``step`` shows the plain kernel."""
     if passes is None:
-        return () if target in PLAIN_TARGETS else "default"
+        return () if target == "step" else "default"
     return passes
 
 
