@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, dropwhile, takewhile
-from operator import is_
+from operator import is_, is_not
 from typing import Any
 
 from ..errors import KernelError
@@ -24,18 +24,24 @@ HEAVY = 8  # light operations that take a core as long as a heavy one (measured:
 def rewritten(nest: ir.Nest, change: Callable[[ir.Stmt], ir.Nest]) -> ir.Nest:
     """The nest with each statement replaced by what ``change`` makes of it, bodies first.
 
-    An ``If`` whose body is empty goes. Raises KernelError if ``change`` returns no tuple.
+    The nest itself if that is nothing new. An ``If`` whose body is empty goes. Raises KernelError
+    if ``change`` returns no tuple.
     """
     found: list[ir.Stmt] = []
     for stmt in nest:
-        if isinstance(stmt, ir.Loop | ir.If):
-            stmt = replace(stmt, body=rewritten(stmt.body, change))
+        if isinstance(stmt, ir.Loop | ir.If) and (body := rewritten(stmt.body, change)) is not stmt.body:
+            stmt = replace(stmt, body=body)
         if not (isinstance(stmt, ir.If) and not stmt.body):
             made = change(stmt)
             if not isinstance(made, tuple):
                 raise KernelError(f"change returned {type(made).__name__}, expected a tuple of Stmt, for: {show_stmt(stmt)}")
             found += made
-    return tuple(found)
+    return nest if len(found) == len(nest) and all(map(is_, found, nest)) else tuple(found)
+
+
+def with_nest(phase: ir.Phase, nest: ir.Nest) -> ir.Phase:
+    """The phase with another nest. Itself if the nest is its own."""
+    return phase if nest is phase.nest else replace(phase, nest=nest)
 
 
 def with_phases(kernel: Kernel, change: Callable[[ir.Segment, ir.Phase], ir.Phase]) -> Kernel:
@@ -67,16 +73,16 @@ def with_indices(stmt: ir.Stmt, change: Callable[[Index], Index]) -> ir.Stmt:
 
 def with_accesses(phase: ir.Phase, change: Callable[[ir.Load | ir.Store], ir.Load | ir.Store]) -> ir.Phase:
     """The phase with each load and store replaced."""
-    return replace(phase, nest=rewritten(phase.nest, lambda s: (change(s) if isinstance(s, ir.Load | ir.Store) else s,)))
+    return with_nest(phase, rewritten(phase.nest, lambda s: (change(s) if isinstance(s, ir.Load | ir.Store) else s,)))
 
 
 def with_folds(nest: ir.Nest, change: Callable[[ir.Fold], ir.Fold]) -> ir.Nest:
     """The nest with each fold replaced, in all of its steps."""
     def changed(stmt: ir.Stmt) -> ir.Nest:
-        if isinstance(stmt, ir.Start | ir.Accumulate):
-            return (replace(stmt, fold=change(stmt.fold)),)
-        if isinstance(stmt, ir.Combine):
-            return (replace(stmt, folds=tuple(map(change, stmt.folds))),)
+        if isinstance(stmt, ir.Start | ir.Accumulate) and (fold := change(stmt.fold)) is not stmt.fold:
+            return (replace(stmt, fold=fold),)
+        if isinstance(stmt, ir.Combine) and any(map(is_not, folds := tuple(map(change, stmt.folds)), stmt.folds)):
+            return (replace(stmt, folds=folds),)
         return (stmt,)
 
     return rewritten(nest, changed)

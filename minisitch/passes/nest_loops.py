@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..kernel import Kernel, ir
-from ..kernel.nests import parts, with_folds, with_phases
+from ..kernel.nests import parts, with_folds, with_nest, with_phases
 from ..kernel.statements import LONG_SUM_OF_A_CORE
 from ..ops import compute_dtype
 from ..stitch.index import Digit
@@ -78,7 +78,7 @@ def in_rows(kernel: Kernel, phase: ir.Phase, additions: int, inside: int) -> ir.
         loses = f.rounds and additions > LONG_SUM_OF_A_CORE
         return replace(f, buffer=row, lost=f"l{f.node}" if loses else "")
 
-    return replace(phase, nest=with_folds(phase.nest, placed))
+    return with_nest(phase, with_folds(phase.nest, placed))
 
 
 def with_rows(kernel: Kernel) -> Kernel:

@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..kernel import Kernel, ir
-from ..kernel.nests import parts, rewritten, with_operands
+from ..kernel.nests import parts, rewritten, with_nest, with_operands
 from .registry import kernel_pass
 
 
@@ -60,6 +60,6 @@ def reuse(phases: Sequence[ir.Phase], inputs: Collection[str]) -> list[ir.Phase]
     found = []
     for phase in phases:
         before = {id(s) for s in parts(phase).before}
-        found.append(replace(phase, nest=rewritten(phase.nest, reused)))
+        found.append(with_nest(phase, rewritten(phase.nest, reused)))
     return found
 
