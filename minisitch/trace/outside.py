@@ -141,6 +141,10 @@ def seen_as_traced(value: object) -> bool:
     return type(value) in (np.ndarray, np.memmap) and value.dtype.isnative and value.dtype.name in SHORT
 
 
+# The tracer's own code, and functions of C, that ask for nothing in any trace.
+_quiet: dict[int, Any] = {}
+
+
 class Outside:
     """Everything reached from ``roots``: the function and its arguments, each with a name."""
 
@@ -148,7 +152,7 @@ class Outside:
         # id -> the value, kept alive so that the id stays its own, and its name
         self.met: dict[int, tuple[Any, str]] = {}
         self.executed: dict[CodeType, None] = {}  # the code that has run
-        self._quiet: dict[int, Any] = {}  # that of it which asks for nothing, by its id; and functions of C
+        self._quiet = dict(_quiet)  # that of it which asks for nothing, by its id; and functions of C
         # set by ``shim``, which copies functions and knows the stand-ins of library values
         self.rebinder: Any = None
         self._holders: defaultdict[int, list[int]] = defaultdict(list)
@@ -258,8 +262,8 @@ class Outside:
             # A hash of code takes long, and most runs again and again.
             if id(called) in self._quiet:
                 return
-            ours = str(frame.f_globals.get("__name__")).startswith(PACKAGE)
-            if not ours or (user_file(called.co_filename) and called.co_filename != "<string>"):
+            module = str(frame.f_globals.get("__name__"))
+            if not module.startswith(PACKAGE) or (user_file(called.co_filename) and called.co_filename != "<string>"):
                 self.executed[called] = None
         elif event != "c_call" or id(called) in self._quiet:
             return
@@ -270,6 +274,8 @@ class Outside:
         found = self._asks(called, frame)
         if not found and (event == "call" or isinstance(getattr(called, "__self__", None), ModuleType)):
             self._quiet[id(called)] = called
+            if event == "c_call" or module.startswith(TRACER):
+                _quiet[id(called)] = called
         while found and asks is not None and not user_file(asks.f_code.co_filename):
             name = asks.f_globals.get("__name__", "")
             stand_in = event == "call" and name.startswith(TRACER)  # of a function of NumPy

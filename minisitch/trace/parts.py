@@ -22,6 +22,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from operator import is_
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
@@ -224,8 +225,25 @@ def slots_of(kind: type) -> dict[str, Any]:
             and (not name.startswith("__") or (is_users(base) and name not in LOADED))}
 
 
+# By the id of a library's module: itself, all that it had when it was last asked for, its state then.
+_libraries: dict[int, tuple[weakref.ref[ModuleType], dict[str, Any], dict[tuple[bool, Any], Any]]] = {}
+
+
+def _state_of_library(module: ModuleType) -> dict[tuple[bool, Any], Any]:
+    """The dict of the last time, if the module has the same objects: NumPy has hundreds."""
+    now = dict(vars(module))
+    known, had, state = _libraries.get(id(module), (None, {}, {}))
+    if known is None or known() is not module or now.keys() != had.keys() or not all(map(is_, now.values(), had.values())):
+        # an import may add a module
+        state = {(False, key): each for key, each in now.items() if not key.startswith("_") and not isinstance(each, ModuleType)}
+        _libraries[id(module)] = weakref.ref(module), now, state
+    return state
+
+
 def state(value: Any) -> dict[tuple[bool, Any], Any]:
     """The parts of a value that can change, by whether it is an item, and its key."""
+    if isinstance(value, ModuleType) and not is_users(value):
+        return _state_of_library(value)
     items: Iterable[tuple[Any, Any]] = ()
     names: dict[str, Any] = {}
     if isinstance(value, dict | set):
@@ -237,10 +255,6 @@ def state(value: Any) -> dict[tuple[bool, Any], Any]:
     elif isinstance(value, FunctionType):
         told = ("__code__", "__name__", "__qualname__", *TOLD)
         names = vars(value) | {key: getattr(value, key) for key in told}
-    elif isinstance(value, ModuleType) and not is_users(value):
-        # an import may add a module
-        names = {key: each for key, each in vars(value).items()
-                 if not key.startswith("_") and not isinstance(each, ModuleType)}
     elif isinstance(value, type | ModuleType):
         names = {key: each for key, each in members(value).items() if key not in KEPT}
         names |= {"__bases__": value.__bases__} if isinstance(value, type) else {}
@@ -307,6 +321,8 @@ def changed_keys(value: Any, was: dict[tuple[bool, Any], Any], now: dict[tuple[b
     Not what a ``functools.cached_property``, or a slot of a library's class, keeps to compute it
     once, unless it is a traced value.
     """
+    if now is was:
+        return []
     # another trace, in another thread, may have opened an array's memory
     new = [(is_item, k) for (is_item, k), each in now.items()
            if (is_item, k) not in was and k is not BYTES and (
