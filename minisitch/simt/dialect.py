@@ -197,7 +197,7 @@ class _Checker:
         self.tuples, self.given = tuples, given
         self.is_kernel = "cuda.grid" in functions
         self.kernels: Collection[str] = ()
-        nodes = list(ast.walk(function)) if function else []
+        self.nodes = nodes = [*ast.walk(function)] if function else []
         self.local = {a.arg for a in nodes if isinstance(a, ast.arg)} | {
             n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         self.arrays = {*given, *_array_names(nodes)} - constants.keys() if self.is_kernel else set()
@@ -208,7 +208,7 @@ class _Checker:
     def check(self, function: ast.FunctionDef) -> None:
         """Refuse what is outside the dialect."""
         self.new_name(function, function.name)
-        for node in ast.walk(function):
+        for node in self.nodes:
             if isinstance(node, ast.arg) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)):
                 self.new_name(node, node.arg if isinstance(node, ast.arg) else node.id)
         plain = [ast.arg(a.arg) for a in function.args.args]

@@ -23,7 +23,7 @@ kernel's first parameter, so every thread has its own.
 import ast
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import FunctionType
@@ -151,9 +151,10 @@ def _read(text: str, name: str | None, arrays: frozenset[str], lines: tuple[str,
         raise kernel_bug("outside-dialect", f"{sentence}, in kernel {kernel.name}", lines,
                          (getattr(node, "lineno", 1), "here"), kernel=kernel.name) from None
     doubles = tuple(_doubles(constants, [*helpers, kernel]))
-    written, renames_arrays = _written_names(kernel), _renames_arrays(kernel)
+    nodes = [*ast.walk(kernel)]
+    written, renames_arrays = _written_names(kernel, nodes), _renames_arrays(nodes)
 
-    rewriter = _Rewriter({target.id for node in constants for target in node.targets if isinstance(target, ast.Name)}, kernel)
+    rewriter = _Rewriter({target.id for node in constants for target in node.targets if isinstance(target, ast.Name)}, nodes)
     rewriter.sites += [Site(kernel.lineno, "exit"), Site(kernel.lineno, "start")]
     rewriter.visit(kernel)
     parameters = tuple(argument.arg for argument in kernel.args.args)
@@ -180,31 +181,35 @@ def _read(text: str, name: str | None, arrays: frozenset[str], lines: tuple[str,
                          written, renames_arrays, doubles, rounds)
 
 
-def _names_of(function: ast.FunctionDef, context: type[ast.expr_context] = ast.expr_context) -> Counter[str]:
-    """How often the body of ``function`` mentions each name, or assigns it (``ast.Store``)."""
-    return Counter(node.id for statement in function.body for node in ast.walk(statement)
-                   if isinstance(node, ast.Name) and isinstance(node.ctx, context))
+def _names_of(function: ast.FunctionDef) -> Counter[str]:
+    """How often the body of ``function`` mentions each name."""
+    return _names_in(node for statement in function.body for node in ast.walk(statement))
 
 
-def _written_names(kernel: ast.FunctionDef) -> frozenset[str]:
+def _names_in(nodes: Iterable[ast.AST], context: type[ast.expr_context] = ast.expr_context) -> Counter[str]:
+    """How often the nodes mention each name, or assign it (``ast.Store``)."""
+    return Counter(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, context))
+
+
+def _written_names(kernel: ast.FunctionDef, nodes: Sequence[ast.AST]) -> frozenset[str]:
     """The parameters that the text may write to.
 
     These have a use that is no wide load, no ``x[...]`` as a value, and no ``x.shape``.
     """
-    names = _names_of(kernel)
-    reads = Counter(node.value.id for node in ast.walk(kernel)
+    names = _names_in(nodes)
+    reads = Counter(node.value.id for node in nodes
                     if isinstance(node, ast.Subscript | ast.Attribute)
                     and isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name))
-    reads += Counter(dotted(array) for node in ast.walk(kernel) if isinstance(node, ast.Call) and dotted(node.func) == "load_wide"
+    reads += Counter(dotted(array) for node in nodes if isinstance(node, ast.Call) and dotted(node.func) == "load_wide"
                      for array in node.args[WIDE["load_wide"]:][:1])
     return frozenset(a.arg for a in kernel.args.args if names[a.arg] > reads[a.arg])
 
 
-def _renames_arrays(kernel: ast.FunctionDef) -> bool:
+def _renames_arrays(nodes: Sequence[ast.AST]) -> bool:
     """Whether a subscripted name is ever a plain copy of another name."""
-    arrays = {dotted(node.value) for node in ast.walk(kernel) if isinstance(node, ast.Subscript)}
+    arrays = {dotted(node.value) for node in nodes if isinstance(node, ast.Subscript)}
     return any(isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and dotted(target) in arrays
-               for node in ast.walk(kernel) for target in getattr(node, "targets", ()))
+               for node in nodes for target in getattr(node, "targets", ()))
 
 
 def _doubles(constants: Iterable[ast.Assign], functions: Iterable[ast.FunctionDef]) -> Iterator[tuple[int, str]]:
@@ -215,12 +220,13 @@ def _doubles(constants: Iterable[ast.Assign], functions: Iterable[ast.FunctionDe
     """
     typed: set[ast.AST] = set()
     for tree, deep in [*((n, True) for n in constants), *((node, False) for node in functions)]:
-        for node in ast.walk(tree):
+        nodes = [*ast.walk(tree)]
+        for node in nodes:
             if isinstance(node, ast.Call) and dotted(node.func).startswith("np.") and node.args:
                 argument = node.args[0]
                 inner = argument.operand if isinstance(argument, ast.UnaryOp) else argument
                 typed.update(ast.walk(argument) if deep else (argument, inner))
-        for node in ast.walk(tree):
+        for node in nodes:
             literal = isinstance(node, ast.Constant) and isinstance(node.value, float)
             if isinstance(node, ast.expr) and (literal or dotted(node) in FLOAT64_NAMES) and node not in typed:
                 yield node.lineno, ast.unparse(node)
@@ -272,13 +278,13 @@ def _number(node: ast.BinOp) -> ast.expr:
 class _Rewriter(_Numbers):
     """Rewrites one kernel in place, as the module's docstring shows, and numbers its sites."""
 
-    def __init__(self, constants: set[str], kernel: ast.FunctionDef):
+    def __init__(self, constants: set[str], nodes: Sequence[ast.AST]):
         # inside a while loop's condition: the site of the loop, where its thread stands
         self.waiting = -1
         self.constants = constants  # these are tuples, so subscripts of them are no loads
-        self.assigned = _names_of(kernel, ast.Store)  # how often the kernel assigns each name
+        self.assigned = _names_in(nodes, ast.Store)  # how often the kernel assigns each name
         # names that an integer literal is assigned to, and a line that does
-        self.integers = {target.id: value.lineno for node in ast.walk(kernel) if isinstance(node, ast.Assign)
+        self.integers = {target.id: value.lineno for node in nodes if isinstance(node, ast.Assign)
                          for each in node.targets for target, value in pairs(each, node.value)
                          if isinstance(target, ast.Name) and _is_integer(value)}
         self.sites: list[Site] = []
