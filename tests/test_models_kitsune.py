@@ -4,6 +4,7 @@ import importlib
 import inspect
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -31,16 +32,23 @@ COUNTS = {"dlrm": 21, "graphcast": 42, "meshgraphnets": 54, "nerf": 24, "llama_c
 RESIDUALS = {"graphcast": 5, "meshgraphnets": 3}  # additions that the paper does not count
 
 
+@cache
 def full(name):
     """The full preset's graph: only shapes, nothing is computed."""
     function, arguments = importlib.import_module(name).make("full")
     return simplify(trace(function, arguments).graph)
 
 
+@cache
+def traced(name):
+    """The small preset's trace, for all that only look at it."""
+    return trace(*importlib.import_module(name).make("small"))
+
+
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_traced_workload_is_what_numpy_computes(name):
     function, arguments = importlib.import_module(name).make("small")
-    program = trace(function, arguments)
+    program = traced(name)
     inputs = [x.copy() for x in (*flatten(arguments)[0], *program.captured)]
     verdicts = judge(program.graph, inputs, [*flatten(function(*arguments))[0], *flatten(arguments[2])[0][:2 * ("llama" in name)]])
     assert verdicts and all(v.ok for v in verdicts), [v.why for v in verdicts]
@@ -56,7 +64,7 @@ LONG = {("graphcast", "none"), ("meshgraphnets", "none"), ("llama_token", "none"
     for name in WORKLOADS for strategy in ("none", "astitch", "auto")])
 def test_a_workload_is_what_the_stepper_computes(name, strategy):
     function, arguments = importlib.import_module(name).make("small")
-    program = trace(function, arguments)
+    program = traced(name)
     inputs = [x.copy() for x in (*flatten(arguments)[0], *program.captured)]
     got = flatten(ms.jit(function, strategy=strategy, target="step")(*arguments))[0]
     verdicts = judge(program.graph, inputs, [*got, *flatten(arguments[2])[0][:2 * ("llama" in name)]])
@@ -81,7 +89,7 @@ def test_operators_are_counted_as_they_are_called(name, monkeypatch):
                 monkeypatch.setattr(module, key, counted(value))
     function(*arguments)
     monkeypatch.undo()
-    graph = simplify(trace(function, arguments).graph)
+    graph = simplify(traced(name).graph)
     calls["add"] -= name == "meshgraphnets"  # nobody reads the edges after the last step
     assert Counter(o.name for o in operators(graph)) == +calls
     assert all(n.where.startswith(f"{FILE}:") for n in graph.nodes if n.kind != "source" and n.op not in FREE)
