@@ -10,6 +10,7 @@ import datetime
 import decimal
 import functools
 import importlib
+import inspect
 import io
 import itertools
 import logging
@@ -97,6 +98,8 @@ REFUSED = {
     "a clock of the thread": (lambda x: x * time.thread_time(), r"time.thread_time\(\).*Ask outside"),
     "globals": (lambda x: x * globals()["depth"], r"globals\(\).*Write the name"),
     "eval": (lambda x: x * eval("depth"), r"eval\(\).*Write the name"),
+    "a frame": (lambda x: x * len(inspect.currentframe().f_back.f_locals), r"inspect.currentframe\(\).*Write the name"),
+    "a table of its own": (lambda x: x * TABLE.setdefault(x.shape, 1), r"TABLE\[\(4,\)\].*Return what is new.*functools.cache"),
     "an error state": (lambda x: (np.seterr(all="ignore"), x)[1], r"np.seterr\(\).*np.errstate"),
     "a variable that is set": (lambda x: (os.environ.update(MINISITCH_HUNT="1"), x)[1], "os.environ.*Set it outside"),
     "an error that NumPy would raise": (lambda x: raising(x), r"np.errstate\(... 'raise'\).*np.isfinite"),
@@ -224,8 +227,17 @@ def test_what_a_library_keeps_to_compute_it_once_is_no_write():
     assert ms.jit(lambda x: x * len(str(path)) * len(path.suffix), target="reference")(X).tolist() == (X * 10).tolist()
 
 
+TABLE = {}
+
+
+@functools.cache
+def tabled(n):
+    return np.arange(n) * 2.0
+
+
 def test_the_remedies_work():
     number = 3.0
+    assert ms.jit(lambda x: x * tabled(len(x)), target="reference")(X).tolist() == (X * tabled(4)).tolist()
     assert ms.jit(lambda x, k: x * k, target="reference")(X, float(len(os.environ["PATH"]))).shape == (4,)
     assert ms.jit(lambda x: x * number, target="reference")(X).tolist() == (X * 3).tolist()
     with np.errstate(all="ignore"):

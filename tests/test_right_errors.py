@@ -59,6 +59,7 @@ REFUSED = {
 }
 STATEMENTS = {
     "if x.sum() > 0: x = -x": ("in `if`, of a traced bool[] array", "np.where(condition, a, b)"),
+    "for k in range(9):\n        if x.sum() > k: break": ("in `if`, of", "Loop a known number of times"),
     "while x.sum() > 0: x = x - 1": ("in `while`, of", "Loop a known number of times and choose: x = np.where(going_on, new, x)"),
     "assert x.sum() > 0": ("in `assert`, of", "Check it outside the traced function"),
     "if x[0] > 0 and x[1] > 0: x = -x": ("in `and, or`, of", "& and | between comparisons"),

@@ -22,6 +22,7 @@ import dis
 import enum
 import functools
 import importlib
+import inspect
 import logging
 import os
 import random
@@ -76,6 +77,7 @@ LOCKS = (type(_thread.allocate_lock()), type(_thread.RLock()), np.ufunc, np.dtyp
 OUTCOME = "the program runs once, so later calls would change nothing there"
 INSTEAD = ("Return what is new, and put it there outside of the function. Pass it in as an argument "
            "if it is an array: that may be changed in place")
+MEMO = f"{INSTEAD}. A function that keeps its results may have functools.cache"
 AGAIN = "the program runs once, so the result would be the same at every call"
 DRAWN = ("Draw outside and pass the array in as an argument, or use a generator with a seed "
          "inside, np.random.default_rng(seed), for the same numbers at every call")
@@ -100,7 +102,7 @@ ASKED: dict[Any, tuple[str, str, bool]] = {
                      random.Random.seed.__code__), (AGAIN, DRAWN, False)),
     **dict.fromkeys((open, input, os.open, os.stat, os.listdir, os.scandir, os.getcwd, *ENVIRONMENT), (AGAIN, ASK, False)),
     **{getattr(type(os.environ), name).__code__: (OUTCOME, SETTING, False) for name in ("__setitem__", "__delitem__")},
-    **dict.fromkeys((globals, eval, exec), (UNSEEN, "Write the name, or the expression, itself", True)),
+    **dict.fromkeys((globals, eval, exec, sys._getframe, inspect.currentframe.__code__), (UNSEEN, "Write the name, or the expression, itself", True)),
     **dict.fromkeys((__import__, importlib.import_module.__code__),
                     (UNSEEN, "Write an import statement", True)),
     **{getattr(logging.Logger, name).__code__: (AGAIN, ASK, True)
@@ -467,7 +469,8 @@ class Outside:
         is_item = is_item and bool(name)
         called = name if isinstance(value, set | CellType) or key is BYTES else OutsidePart(value, is_item, key, None).called(name)
         words = re.findall(r"[^\W\d]\w*", name)[::-1] if is_item else [str(key or name)]
-        return f"{OUTSIDE} {called}, outside of it", OUTCOME, INSTEAD, self.line_of(words)
+        remedy = MEMO if is_item and isinstance(value, dict) else INSTEAD
+        return f"{OUTSIDE} {called}, outside of it", OUTCOME, remedy, self.line_of(words)
 
     def line_of(self, words: Sequence[str]) -> tuple[str, str]:
         """The user's line that most likely made a change.

@@ -178,4 +178,15 @@ def _condition(frame: types.FrameType) -> tuple[str, str] | None:
     above = parents[node]
     while isinstance(above, ast.pattern):
         above = parents[above]
+    if isinstance(above, ast.If) and _ends_a_loop(above, parents):
+        return TRUTH[ast.If][0], TRUTH[ast.While][1]
     return next((TRUTH[type(each)] for each in (node, above) if type(each) in TRUTH), None)
+
+
+def _ends_a_loop(choice: ast.If, parents: dict[ast.AST, ast.AST]) -> bool:
+    """Whether an ``if`` in a loop only says when the loop ends."""
+    above: ast.AST = choice
+    while not isinstance(above, ast.For | ast.While | ast.FunctionDef | ast.Module):
+        above = parents[above]
+    ends = [each for each in choice.body if isinstance(each, ast.Break | ast.Return)]
+    return bool(ends) and isinstance(above, ast.For | ast.While)
