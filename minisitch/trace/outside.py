@@ -102,7 +102,8 @@ ASKED: dict[Any, tuple[str, str, bool]] = {
                      random.Random.seed.__code__), (AGAIN, DRAWN, False)),
     **dict.fromkeys((open, input, os.open, os.stat, os.listdir, os.scandir, os.getcwd, *ENVIRONMENT), (AGAIN, ASK, False)),
     **{getattr(type(os.environ), name).__code__: (OUTCOME, SETTING, False) for name in ("__setitem__", "__delitem__")},
-    **dict.fromkeys((globals, eval, exec, sys._getframe, inspect.currentframe.__code__), (UNSEEN, "Write the name, or the expression, itself", True)),
+    **dict.fromkeys((globals, eval, exec, sys._getframe, inspect.currentframe.__code__),
+                    (UNSEEN, "Write the name, or the expression, itself", True)),
     **dict.fromkeys((__import__, importlib.import_module.__code__),
                     (UNSEEN, "Write an import statement", True)),
     **{getattr(logging.Logger, name).__code__: (AGAIN, ASK, True)
