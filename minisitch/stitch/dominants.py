@@ -55,14 +55,14 @@ def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
     if not merge:
         rest = {n.id for n in graph.nodes if n.op not in GENERATED} - cut
         return tuple(Group(upstream(graph, (c,), rest), c, ()) for c in chosen)
-    connected: dict[int, set[int]] = {}  # each operation -> those that it is connected to so far
+    connected: dict[int, frozenset[int]] = {}  # each operation -> those that it is connected to so far
     for node in graph.nodes:
         if node.op not in GENERATED:
             read = [connected[arg] for arg in node.args if arg in connected and arg not in cut]
-            joined = {node.id}.union(*read)
+            joined = frozenset({node.id}).union(*read)
             connected.update(dict.fromkeys(joined, joined))
     found = []
-    for joined in {id(joined): joined for joined in connected.values()}.values():
+    for joined in set(connected.values()):
         if inside := sorted(joined & cut):
             dominant = min(inside, key=lambda c: _preference(graph, graph[c]))
             found.append(Group(tuple(sorted(joined)), dominant, tuple(c for c in inside if c != dominant)))
@@ -79,10 +79,10 @@ def upstream(graph: Graph, values: Sequence[int], within: Set[int]) -> Ids:
     return tuple(sorted(found))
 
 
-def _preference(graph: Graph, node: Node) -> tuple:
+def _preference(graph: Graph, node: Node) -> tuple[int, ...]:
     if node.kind == "reduce":
-        return 0, -graph[node.args[0]].type.size, not is_row_reduce(graph, node), node.id
-    return (1 if is_heavy(graph, node) else 2), 0, 0, node.id
+        return 0, -graph[node.args[0]].type.size, not is_row_reduce(graph, node)
+    return 1 if is_heavy(graph, node) else 2, 0, 0
 
 
 def is_row_reduce(graph: Graph, node: Node) -> bool:
@@ -110,7 +110,7 @@ def many_positions(graph: Graph, sub_roots: Iterable[int]) -> dict[int, str]:
     For example the value that the shifted windows of a stencil read. Two positions differ if they
     are reached through different chains of moves, or as different operands of a move.
     """
-    return dict(sorted(_positions(graph, sub_roots)[1].items()))
+    return dict(sorted(_positions(graph, set(sub_roots))[1].items()))
 
 
 def evaluations(graph: Graph) -> int:
@@ -118,33 +118,36 @@ def evaluations(graph: Graph) -> int:
 
     It is the sum, over all values, of the positions that each is read at.
     """
-    return sum(map(len, _positions(graph, candidates(graph))[0]))
+    return sum(map(len, _positions(graph, set(candidates(graph)))[0]))
 
 
-def _positions(graph: Graph, sub_roots: Iterable[int]) -> tuple[list[set[tuple[int, int]]], dict[int, str]]:
-    """The positions of each value, and what ``many_positions`` returns: both in one backward pass.
+Path = tuple[int, int]  # a sub-root whose loop evaluates a value, and a hash of the moves in between
 
-    A position is (sub-root, path): the sub-root whose loop evaluates the value, and a hash of the
-    moves between them.
-    """
-    in_memory = set(sub_roots)
-    positions: list[set[tuple[int, int]]] = [set() for _ in graph.nodes]
+
+def _positions(graph: Graph, sub_roots: Set[int]) -> tuple[list[set[Path]], dict[int, str]]:
+    """The paths to each value, and what ``many_positions`` returns: both in one backward pass."""
+    paths: list[set[Path]] = [set() for _ in graph.nodes]
     found: dict[int, str] = {}
     for node in reversed(graph.nodes):
-        if node.kind == "source":
-            continue
-        mine = positions[node.id]
-        if node.id not in in_memory:
-            worst = max(Counter(root for root, _ in mine).values(), default=0)
-            most = MOST_HEAVY_POSITIONS if is_heavy(graph, node) else MOST_POSITIONS
-            if node.kind == "map" and worst > most:
-                in_memory.add(node.id)
-                found[node.id] = f"%{node.id} {node.op} would be recomputed at {worst} places; at most {most}"
-            elif len(mine) > MOST_CHAINS:
-                in_memory.add(node.id)
-                found[node.id] = f"%{node.id} {node.op} would be read through {len(mine)} chains of moves; at most {MOST_CHAINS}"
-        if node.id in in_memory:
+        mine = paths[node.id]
+        computed = node.kind != "source" and node.id not in sub_roots
+        if computed and (too_many := _too_many(graph, node, mine)):
+            found[node.id] = f"%{node.id} {node.op} would be {too_many}"
+        if node.id in sub_roots or node.id in found:
             mine = {(node.id, 0)}
         for operand, arg in enumerate(node.args):
-            positions[arg] |= {(root, hash((path, node.id, operand))) for root, path in mine} if node.kind == "move" else mine
-    return positions, found
+            if node.kind == "move":
+                paths[arg] |= {(root, hash((path, node.id, operand))) for root, path in mine}
+            else:
+                paths[arg] |= mine
+    return paths, found
+
+
+def _too_many(graph: Graph, node: Node, paths: Set[Path]) -> str:
+    """What the paths to a value that is not in memory would cost, if they are too many."""
+    worst = max(Counter(root for root, _ in paths).values(), default=0)
+    most = MOST_HEAVY_POSITIONS if is_heavy(graph, node) else MOST_POSITIONS
+    if node.kind == "map" and worst > most:
+        return f"recomputed at {worst} places; at most {most}"
+    chains = len(paths)
+    return f"read through {chains} chains of moves; at most {MOST_CHAINS}" if chains > MOST_CHAINS else ""

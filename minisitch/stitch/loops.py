@@ -21,8 +21,9 @@ After:   level 0, rows:  phase 0 %1   phase 1 %4 %5   phase 2 %7
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..device import Device
 from ..errors import PlanError
@@ -35,7 +36,7 @@ from .mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap, map_columns, map_rows
 from .plan import StitchPlan, distance, leaves
 from .pull import Key, pull
 from .recompute import KeptValue, pays, worth_keeping
-from .subroots import Partition, Space, SubRoot, adopt, fold_of, makes_locally, map_of
+from .subroots import Extents, Partition, Space, SubRoot, adopt, fold_of, makes_locally, map_of
 
 # Bytes of shared memory reserved for block reduces (``kernel.memory``): two sets of exchange
 # buffers. A buffer has a result of at most 8 bytes for each of at most 32 warps.
@@ -79,33 +80,35 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
     """
     groups, by_rules = groups_of(graph, stitching.merge), stitching.kept is None
 
-    def arranged(sub_roots: Collection[int], kept: Mapping[int, KeptValue], rowwise: bool = False) -> StitchPlan:
-        return _Arranger(graph, device, stitching, groups, sub_roots, kept, rowwise).plan()
-
     # 1
     chosen, scattered = _first_sub_roots(graph, stitching)
     decisions = [Decision((v,), "keep", "many-positions", why) for v, why in scattered.items()]
-    plan = arranged(chosen, {})
+
+    def arranged(kept: Mapping[int, KeptValue], rowwise: bool = False) -> StitchPlan:
+        looped = frozenset(chosen | kept.keys())
+        return _Arranger(graph, device, stitching, groups, looped, kept, rowwise).plan()
+
+    plan = arranged({})
     # 2
     if by_rules and not stitching.barriers:
         fixed = {v for v in plan.final if graph[v].kind == "reduce"} | {*graph.outputs} | scattered.keys()
         while far := _behind_barriers(plan).keys() - fixed:
             chosen -= far
             decisions += _too_far(far)
-            plan = arranged(chosen, {})
+            plan = arranged({})
     # 3
     kept = worth_keeping(plan) if by_rules and stitching.keep else {}
     if kept:
-        plan = arranged(chosen | kept.keys(), kept)
+        plan = arranged(kept)
     # 4
     if useless := {v for v, k in kept.items() if not pays(plan, v, k.heavy and stitching.barriers)}:
         decisions += _too_far(useless)
         kept = {v: k for v, k in kept.items() if v not in useless}
-        plan = arranged(chosen | kept.keys(), kept)
+        plan = arranged(kept)
     decisions += [Decision((v,), "keep", "costly-and-shared", f"%{v} {graph[v].op} is needed in several phases") for v in kept]
     # 5
     if not stitching.barriers and _behind_barriers(plan):
-        plan = arranged(chosen | kept.keys(), kept, rowwise=True)
+        plan = arranged(kept, rowwise=True)
     if not stitching.barriers and (waits := _behind_barriers(plan)):
         value, reader = min(waits.items())
         raise BarrierNeeded(f"%{reader} {graph[reader].op} reads %{value} {graph[value].op}, which other blocks compute: "
@@ -139,6 +142,7 @@ def _behind_barriers(plan: StitchPlan) -> dict[int, int]:
 
 
 # ---------------------------------------------------------------- one arrangement
+@dataclass
 class _Arranger:
     """Gives sub-roots their loops one by one, producers first.
 
@@ -147,11 +151,16 @@ class _Arranger:
     ``rowwise``: cut element-wise values by rows instead of flattening them.
     """
 
-    def __init__(self, graph: Graph, device: Device, stitching: Stitching, groups: tuple[Group, ...],
-                 looped: Collection[int], kept: Mapping[int, KeptValue], rowwise: bool) -> None:
-        self.graph, self.device, self.stitching, self.groups = graph, device, stitching, groups
-        self.looped, self.kept, self.rowwise = frozenset(looped), kept, rowwise
-        self.dominant_of = {m: graph[g.dominant] for g in groups for m in g.members}
+    graph: Graph
+    device: Device
+    stitching: Stitching
+    groups: tuple[Group, ...]
+    looped: frozenset[int]
+    kept: Mapping[int, KeptValue]
+    rowwise: bool
+
+    def __post_init__(self) -> None:
+        self.dominant_of = {m: self.graph[g.dominant] for g in self.groups for m in g.members}
         self.made: dict[int, SubRoot] = {}
         self.order: list[SubRoot] = []
         self.decisions: list[Decision] = []
@@ -176,13 +185,10 @@ class _Arranger:
         if s.node in self.kept:
             levels.append(self.kept[s.node].level)
         s = replace(s, level=max([floor, *levels]))
-        phase = 0
-        for producer, at in reads:
-            # asked as if it had the producer's phase: "loop" then says that one loop can do both
-            how_far = distance(replace(s, phase=producer.phase), producer, at)
-            if how_far != "grid":
-                phase = max(phase, producer.phase + (how_far != "loop"))
-        self.made[s.node] = s = replace(s, phase=phase)
+        # asked as if it had the producer's phase: "loop" then says that one loop can do both
+        phases = [p.phase + (distance(replace(s, phase=p.phase), p, at) != "loop")
+                  for p, at in reads if p.level == s.level]
+        self.made[s.node] = s = replace(s, phase=max(phases, default=0))
         self.order.append(s)
         return s
 
@@ -221,9 +227,9 @@ class _Arranger:
 
     def _add_column_reduce(self, node: Node) -> None:
         shape, axes = self.graph[node.args[0]].type.shape, node.attr("axes")
-        last = max([a for a in axes if shape[a] != 1] or axes)
-        kept = [a for a in range(len(shape)) if a not in axes]
-        before, after = (tuple(a for a in kept if a < last), tuple(a for a in kept if a > last))
+        last = max(axes, key=lambda a: (shape[a] != 1, a))
+        kept = _rows_of(node, shape).rows
+        before, after = tuple(a for a in kept if a < last), tuple(a for a in kept if a > last)
         partition = Partition(before, axes, after)
         rows, serial, cols = partition.extents(shape)
         # readers cannot wait for other blocks
@@ -354,11 +360,11 @@ class _Arranger:
         producers = [(self.made[value], p) for value, p in reads if value in self.made]
         for producer, position in sorted(producers, key=lambda read: -read[0].level):
             space, partition = producer.space, adopt(producer, position, shape)
-            if partition is not None and self._may_take_over(space, partition.extents(shape)):
+            if partition and self._may_take_over(space, partition.extents(shape)):
                 taken = f"takes the {count(space.rows, 'row')} of %{producer.node}"
                 self._decide(node, "proactive-adaptation", taken)
-                _, _, cols = partition.extents(shape)
-                return map_of(node, partition, space, self._widened(producer, cols))
+                mapping = self._widened(producer, partition.extents(shape).cols)
+                return map_of(node, partition, space, mapping)
         reduce = self._row_reduce_of(node, shape) or self._row_reduce_that_reads(node)
         partition = _rows_of(reduce, shape) if reduce else self._flat(shape, reads)
         rows, _, cols = partition.extents(shape)
@@ -383,18 +389,17 @@ class _Arranger:
         # a value that has its loop is read from memory; one whose loop is being chosen is computed
         return pull(self.graph, [asked], self.looped, own=() if value in self.made else [asked]).leaves
 
-    def _may_take_over(self, space: Space, extents: tuple[int, int, int]) -> bool:
+    def _may_take_over(self, space: Space, extents: Extents) -> bool:
         """Whether a loop with these ``extents`` may take over the tasks of ``space``.
 
         Column tiles are taken over only if they occupy the device, or if the work is tiny. Rows
         that are split into chunks fit only a value with the same columns, or with one element a
         row.
         """
-        _, serial, cols = extents
-        wave = self.device.wave(self.device.max_block)
         if space.kind == "row":
-            return space.chunks == 1 or cols in (1, space.cols)
-        return 2 * space.rows * space.chunks >= wave or serial * cols <= SMALL_TASK
+            return space.chunks == 1 or extents.cols in (1, space.cols)
+        wave = self.device.wave(self.device.max_block)
+        return 2 * space.rows * space.chunks >= wave or extents.serial * extents.cols <= SMALL_TASK
 
     def _row_reduce_that_reads(self, node: Node) -> Node | None:
         """A row-reduce that reads the value element by element: one block does both."""
@@ -414,18 +419,15 @@ class _Arranger:
 
         Then there are at least ``SHORTEST_ROW`` columns, if the shape has them.
         """
-        axes = tuple(range(len(shape)))
-        if self.rowwise and len(shape) > 1:
-            return Partition(axes[:-1], (), axes[-1:])
+        axes, cut = tuple(range(len(shape))), max(0, len(shape) - 1)
+        if self.rowwise:
+            return Partition(axes[:cut], (), axes[cut:])
         in_order = linear(axis_variables(shape), shape).terms
-        straight = all(linear(at, self.graph[value].type.shape).terms in ((), in_order) for value, at in reads)
-        if straight or len(shape) < 2:
+        if all(linear(at, self.graph[value].type.shape).terms in ((), in_order) for value, at in reads):
             return Partition((), (), axes)
-        cut, cols = len(shape) - 1, shape[-1]
-        while cut > 0 and cols < SHORTEST_ROW:
+        while cut > 0 and math.prod(shape[cut:]) < SHORTEST_ROW:
             cut -= 1
-            cols *= shape[cut]
-        if cut == 0 and cols > LONGEST_ROW:
+        if cut == 0 and len(shape) > 1 and math.prod(shape) > LONGEST_ROW:
             cut = 1
         return Partition(axes[:cut], (), axes[cut:])
 
@@ -438,7 +440,7 @@ def _row_space(m: ThreadMap) -> Space:
     return Space("row", m.rows, m.splits, cols=m.cols if m.splits > 1 else 0)
 
 
-def _rows_of(reduce: Node, shape: Sequence[int]) -> Partition:
+def _rows_of(reduce: Node, shape: Shape) -> Partition:
     """The partition of a row-reduce: a row for each result. The columns are the axes it reduces."""
     axes = reduce.attr("axes")
     return Partition(tuple(a for a in range(len(shape)) if a not in axes), (), tuple(axes))

@@ -19,7 +19,9 @@ from typing import NamedTuple
 
 from ..fuse import is_heavy
 from .plan import StitchPlan
-from .subroots import Space
+from .subroots import SegmentKey
+
+SegmentPhase = tuple[SegmentKey, int]
 
 
 class KeptValue(NamedTuple):
@@ -49,20 +51,20 @@ def worth_keeping(plan: StitchPlan) -> dict[int, KeptValue]:
         frontier = any(needs[u] != places or u in looped for u in graph.users[node.id])
         if node.kind != "map" or len(places) < 2 or not frontier:
             continue
-        spread = len({(level, space) for level, space, _ in places}) > 1
-        if heavy[node.id] or (operands[node.id] >= 2 and not spread):
-            keep[node.id] = KeptValue(min(level for level, _, _ in places), heavy[node.id])
+        segments = {segment for segment, _ in places}
+        if heavy[node.id] or (operands[node.id] >= 2 and len(segments) == 1):
+            keep[node.id] = KeptValue(min(level for level, _ in segments), heavy[node.id])
             heavy[node.id], operands[node.id] = False, 1
     return keep
 
 
-def _needs(plan: StitchPlan) -> list[set[tuple[int, Space, int]]]:
-    """For each value the loops that compute it, by level, tasks and phase."""
-    found: list[set[tuple[int, Space, int]]] = [set() for _ in plan.graph.nodes]
+def _needs(plan: StitchPlan) -> list[set[SegmentPhase]]:
+    """For each value the phases of the loops that compute it."""
+    found: list[set[SegmentPhase]] = [set() for _ in plan.graph.nodes]
     for s in plan.sub_roots:
         # a combine computes nothing, and a value with a loop of its own is computed there
         if s.role == "map" or (s.role != "combine" and s.operand not in plan.final):
-            found[s.operand].add((s.level, s.space, s.phase))
+            found[s.operand].add((s.segment, s.phase))
     for node in reversed(plan.graph.nodes):
         for arg in node.args:
             if arg not in plan.final:
