@@ -55,7 +55,7 @@ def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
     if not merge:
         rest = {n.id for n in graph.nodes if n.op not in GENERATED} - cut
         return tuple(Group(upstream(graph, (c,), rest), c, ()) for c in chosen)
-    connected: dict[int, frozenset[int]] = {}  # each operation -> those that it is connected to so far
+    connected: dict[int, frozenset[int]] = {}  # each operation -> those connected to it so far
     for node in graph.nodes:
         if node.op not in GENERATED:
             read = [connected[arg] for arg in node.args if arg in connected and arg not in cut]
@@ -121,7 +121,7 @@ def evaluations(graph: Graph) -> int:
     return sum(map(len, _positions(graph, set(candidates(graph)))[0]))
 
 
-Path = tuple[int, int]  # a sub-root whose loop evaluates a value, and a hash of the moves in between
+Path = tuple[int, int]  # the sub-root whose loop evaluates a value, and a hash of the moves between
 
 
 def _positions(graph: Graph, sub_roots: Set[int]) -> tuple[list[set[Path]], dict[int, str]]:
@@ -149,5 +149,6 @@ def _too_many(graph: Graph, node: Node, paths: Set[Path]) -> str:
     most = MOST_HEAVY_POSITIONS if is_heavy(graph, node) else MOST_POSITIONS
     if node.kind == "map" and worst > most:
         return f"recomputed at {worst} places; at most {most}"
-    chains = len(paths)
-    return f"read through {chains} chains of moves; at most {MOST_CHAINS}" if chains > MOST_CHAINS else ""
+    if len(paths) > MOST_CHAINS:
+        return f"read through {len(paths)} chains of moves; at most {MOST_CHAINS}"
+    return ""
