@@ -331,16 +331,20 @@ _E = tuple(np.float32(2 * v) for v in (
     0.0013921053614467382))
 
 
-def exp_f32(x):
-    """e**x within 1.2 ulp. Results below 1.67e-38 are flushed to zero. inf for x above 88.7228."""
-    y = select(x < _EXP_LOW, _EXP_LOW, x)  # in this form NaN stays NaN
-    y = select(y > _EXP_HIGH, _EXP_HIGH, y)
+def _exp_range(y):
+    """``(r, half_power)`` with e**y = 2 * half_power * e**r, where r is at most log(2) / 2."""
     t = y * _LOG2E + _ROUND
     n = t - _ROUND
     r = y - n * _LN2_HIGH
     r = r - n * _LN2_LOW
-    power = np.int32(np.float32(t).view(np.int32) << np.int32(23)).view(np.float32)
-    return polynomial(r, _E) * power
+    return r, np.int32(np.float32(t).view(np.int32) << np.int32(23)).view(np.float32)
+
+
+def exp_f32(x):
+    """e**x within 1.2 ulp. Results below 1.67e-38 are flushed to zero. inf for x above 88.7228."""
+    y = select(x < _EXP_LOW, _EXP_LOW, x)  # in this form NaN stays NaN
+    r, half_power = _exp_range(select(y > _EXP_HIGH, _EXP_HIGH, y))
+    return polynomial(r, _E) * half_power
 
 
 _M = tuple(np.float32(v) for v in (
@@ -352,13 +356,8 @@ _EXPM1_LOW = np.float32(-17.5)
 def expm1_f32(x):
     """e**x - 1 within 1.7 ulp; -1 below -17.4, inf above 88.7228; -0 stays -0."""
     y = select(x < _EXPM1_LOW, _EXPM1_LOW, x)
-    y = select(y > _EXP_HIGH, _EXP_HIGH, y)
-    t = y * _LOG2E + _ROUND
-    n = t - _ROUND
-    r = y - n * _LN2_HIGH
-    r = r - n * _LN2_LOW
+    r, half_power = _exp_range(select(y > _EXP_HIGH, _EXP_HIGH, y))
     p = polynomial(r, _M) * (r * r) + r
-    half_power = np.int32(np.float32(t).view(np.int32) << np.int32(23)).view(np.float32)
     return select(x == _ZERO, x, (p * half_power + (half_power - _HALF)) * _TWO)
 
 
@@ -392,8 +391,8 @@ def _log_tail(f):
 
 def _log_ends(x, result):
     """The result, or the value of every logarithm at 0 (-inf), below 0 (NaN), at inf and at NaN."""
-    result = select(x == _INF, _INF, select(x == _ZERO, -_INF, result))
-    return select(x < _ZERO, _NAN, select(x != x, x, result))
+    result = select(x == np.inf, x, select(x == 0, like(-np.inf, x), result))
+    return select(x < 0, like(np.nan, x), select(x != x, x, result))
 
 
 def log_f32(x):
@@ -482,7 +481,7 @@ _T0, _T1, _T2, _T3, _T4 = (np.float64(float.fromhex(v)) for v in ("0x1.45f306ep-
     "-0x1.b1bbeaep-34", "0x1.3f84eb0p-63", "-0x1.7056592p-93", "0x1.c0db6295993c4p-122"))
 _ROUND_64 = np.float64(1.5 * 2**52)
 _QUARTER_64, _HALF_64, _ONE_64, _TWO_64, _FOUR_64 = map(np.float64, (0.25, 0.5, 1.0, 2.0, 4.0))
-_ZERO_64, _INF_64, _NAN_64, _TWO_PI = (np.float64(v) for v in (0.0, np.inf, np.nan, 2 * math.pi))
+_ZERO_64, _INF_64, _TWO_PI = (np.float64(v) for v in (0.0, np.inf, 2 * math.pi))
 _S = tuple(map(np.float64, (
     -0.16666654873454143, 0.008332173284957504, -0.00019516613614032675)))
 _C = tuple(map(np.float64, (
@@ -645,15 +644,10 @@ def _log_split_64(f):
     return high, ((f - high) - square) + rest
 
 
-def _log_ends_64(x, result):
-    result = select(x == _INF_64, _INF_64, select(x == _ZERO_64, -_INF_64, result))
-    return select(x < _ZERO_64, _NAN_64, select(x != x, x, result))
-
-
 def log_f64(x):
     """Natural logarithm within 1 ulp, denormals included."""
     n, f = _log_parts_64(x)
-    return _log_ends_64(x, _log_sum_64(n, f))
+    return _log_ends(x, _log_sum_64(n, f))
 
 
 def log2_f64(x):
@@ -663,7 +657,7 @@ def log2_f64(x):
     big = high * _LOG2E_HIGH_64
     small = (low + high) * _LOG2E_LOW_64 + low * _LOG2E_HIGH_64
     total = n + big
-    return _log_ends_64(x, total + (small + ((n - total) + big)))
+    return _log_ends(x, total + (small + ((n - total) + big)))
 
 
 def log10_f64(x):
@@ -674,7 +668,7 @@ def log10_f64(x):
     small = n * _LOG10_2_LOW_64 + (low + high) * _LOG10E_LOW_64 + low * _LOG10E_HIGH_64
     whole = n * _LOG10_2_HIGH_64
     total = whole + big
-    return _log_ends_64(x, total + (small + ((whole - total) + big)))
+    return _log_ends(x, total + (small + ((whole - total) + big)))
 
 
 def log1p_f64(x):
@@ -688,7 +682,7 @@ def log1p_f64(x):
     shift = select(n > np.int64(1023), np.int64(1023 << 52), power)
     shrink = np.int64(np.int64(1023 << 52) - shift).view(np.float64)
     result = _log_sum_64(np.float64(n), f + lost * shrink)
-    return select(x == _ZERO_64, x, _log_ends_64(u, result))
+    return select(x == _ZERO_64, x, _log_ends(u, result))
 
 
 def tanh_f64(x):
