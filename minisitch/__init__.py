@@ -41,8 +41,6 @@ above it:
 Importing this package does not import Numba. The first compile does.
 """
 
-from __future__ import annotations
-
 from . import strategies as _strategies
 from .device import DEVICES, Device
 from .errors import (

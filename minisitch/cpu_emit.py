@@ -11,8 +11,6 @@ One core does alone what a block of a GPU does in a task. So it has no block bar
 memory is a scratch row that stays in cache, and a grid barrier is the end of a function.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from .kernel import Kernel, ir

@@ -6,8 +6,6 @@ of the others are assumed. The bandwidth of an L2 cache is Kitsune's "about thre
 since no datasheet prints it. A CPU's figures are in ``runtime.this_machine``.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from .errors import DeviceError

@@ -17,8 +17,6 @@ not build it again. Patterns with equal bodies (twelve equal layers) are stitche
 emitted once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

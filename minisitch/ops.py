@@ -18,8 +18,6 @@ The cost classes are the papers' (AStitch section 2.2, FusionStitching 2018 sect
 element-wise (add, sub, mul ...) and *heavy* element-wise (exp, tanh, log, power, div ...).
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import math

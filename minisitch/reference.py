@@ -5,8 +5,6 @@ In:  a ``Graph`` and one array per input. Out: one array per output.
 Every strategy on every target must agree with ``evaluate``. ``testing.judge`` says how closely.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence, Sized
 
 import numpy as np

@@ -4,8 +4,6 @@ Before:  near("astich", STRATEGIES)
 After:   " (is 'astitch' meant?)"
 """
 
-from __future__ import annotations
-
 import difflib
 from argparse import ArgumentParser
 from collections.abc import Iterable, Sequence

@@ -8,8 +8,6 @@ compile again. Here the caller is interrupted at once. The work goes on in its t
 caller finds it done.
 """
 
-from __future__ import annotations
-
 import contextvars
 import threading
 from _thread import allocate_lock, start_new_thread  # Thread.start waits in Python code

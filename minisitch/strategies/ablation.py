@@ -3,8 +3,6 @@
 In:  a graph and a ``Device``. Out: a plan for each step of the series.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ..device import Device

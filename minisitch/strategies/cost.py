@@ -20,8 +20,6 @@ The time of each part between grid barriers comes from its memory time and its a
                     (``Device.core_ns``), and the start of each loop
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ Views (broadcast, transpose, slice, reshape) and constants are read in place, as
 no kernels.
 """
 
-from __future__ import annotations
-
 from ..device import Device
 from ..fuse import FREE, Decision, FusionPlan, Stitching, is_fusible, make_plan, operations_of, strategy
 from ..graph import Graph

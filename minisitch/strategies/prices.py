@@ -7,8 +7,6 @@ A pattern's price is the modelled time of the kernel that would run. Strategies 
 choose between plans. Equal bodies are built once.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager

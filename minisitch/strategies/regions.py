@@ -17,8 +17,6 @@ Before:  %1 = f %0; %2 = f %1; ... %60 = f %59            one kernel of 300 oper
 After:   {%1 ... %12} {%13 ... %24} ... {%49 ... %60}     five regions, planned once
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence

@@ -9,8 +9,6 @@ Only a value that ends a kernel is written to memory. ``fs20`` relies on this: a
 is a value of one kernel that others read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 
 from ..device import Device

@@ -18,8 +18,6 @@ Before:  astitch: {a b c} with two grid barriers 20 us, {d e} 12 us; fs18: {a b 
 After:   {a b c} by blocks, {d e} stitched
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace

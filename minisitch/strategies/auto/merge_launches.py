@@ -11,8 +11,6 @@ Before:  {%3 by blocks} 12 us, {%9} 11 us, {%12 of %3} 11 us
 After:   {%3 by blocks beside %9; barrier; %12} 16 us
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence, Set
 from contextlib import suppress
