@@ -6,14 +6,15 @@ A *pattern* is one kernel launch or one library call (FusionStitching 2020, sect
 set of patterns). Several patterns may compute the same cheap operation, as in XLA's fusion. But a
 value that travels between patterns is written by exactly one of them.
 
-Who decides that operations share a kernel:
+Who decides that operations share a kernel, in this order:
 
-    ``regions.planned``  is called first: cuts a long program, and kernels of many statements
-    ``ask.fuse``         asks the strategy, and cuts kernels of many arguments
-    the strategy         proposes the operations of each kernel, as ``strategies.astitch`` does
-    ``auto``             the default strategy: AStitch plans, the others plan its kernels anew, the
-                         cheapest plan of each is taken, and kernels are merged
-    ``make_plan``        adds constants and views to each kernel, and finds its outputs
+ 1. ``regions.planned``  cuts a long program in regions, and asks for the plan of each
+ 2. the strategy         proposes the operations of each kernel, as ``strategies.astitch`` does. It
+                         calls ``make_plan``, which adds constants and views, and finds outputs.
+                         ``auto``, the default, lets AStitch plan, then the others each of its
+                         kernels. It takes the cheapest plan of each, and merges kernels
+ 3. ``ask.fuse``         cuts kernels of too many arguments
+ 4. ``regions.planned``  cuts kernels of too many statements
 
 Before:  %1 = exp %0    After:  kernel k0: %1 %2   (%1 stays in a register)
          %2 = neg %1
@@ -245,10 +246,11 @@ def make_plan(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]],
     """Turn lists of node ids into an ordered, verified plan.
 
     ``kernels`` has the fusible nodes of each kernel. A library node becomes a pattern of its own,
-    unless one of the ``pipelines`` holds it. Sources and views need not be listed: every pattern
-    that reads one computes it. The outputs of each kernel are found here. All kernels get the
-    ``composition``. ``decisions`` are kept in the plan. Raises PlanError for an id of no fusible
-    node, for kernels that wait for each other, and for arguments of another type.
+    unless one of the ``pipelines`` holds it. Sources need not be listed, nor views that are not
+    stored (``operations_of``): every pattern that reads one computes it. The outputs of each kernel
+    are found here. All kernels get the ``composition``. ``decisions`` are kept in the plan. Raises
+    PlanError for an id of no fusible node, for kernels that wait for each other, and for arguments
+    of another type.
     """
     listed = _checked(graph, strategy, kernels)
     flows = [Pattern(tuple(p), (), "pipeline") for p in pipelines]
@@ -258,7 +260,8 @@ def make_plan(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]],
     asked = [Pattern(tuple(k), (), "kernel", composition) for k in listed if k]
     asked += [Pattern((call,), (call,), "library") for call in calls] + flows
     patterns = [_with_views(graph, p) for p in asked]
-    # What no list has gets a kernel of its own: an operation, a returned constant, an input's view.
+    # A needed value in no list gets a kernel of its own: an operation, a returned constant, an
+    # input's view. That kernel may need further values.
     while missing := _needed_outside(graph, patterns).difference(*(p.members for p in asked)):
         alone = [Pattern((v,), (), "kernel", composition) for v in sorted(missing)]
         asked += alone

@@ -177,5 +177,5 @@ class Graph:
 
     @cached_property
     def pulled(self) -> dict[Any, Any]:
-        """A cache for ``stitch.pull.pull``: what loops over this graph compute. No part of its value."""
+        """Results of ``stitch.pull.pull`` that are kept. They are no part of the graph's value."""
         return {}

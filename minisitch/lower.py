@@ -6,10 +6,11 @@ Who is called for each stage, in this order:
 
     simplify   simplify.simplify
     fuse       strategies.regions.planned, which asks the strategy: which operations share a kernel
-    stitch     stitch.compose.compose, for each kernel of the plan: which operations have loops
-    schedule   strategies.prices.scheduled, which calls compose and passes.registry.kernel_of:
-               passes rewrite the plan, then schedule.schedule makes the plain kernel, lets passes
-               rewrite it. At the stop ``schedule`` no pass runs
+    stitch     stitch.compose.compose, for each kernel of the plan: which values get loops. All
+               others are computed where they are read
+    schedule   strategies.prices.scheduled, which calls compose and passes.registry.kernel_of.
+               There passes rewrite the plan, schedule.schedule makes the plain kernel, and passes
+               rewrite that. At the stop ``schedule`` no pass runs
     emit       cuda_emit.emit or cpu_emit.emit
 
 A strategy has often built a kernel already, to know its price. ``strategies.prices.scheduled`` does
@@ -116,9 +117,9 @@ def lower_program(program: Program, strategy: str, target: str, device: Device, 
     """Take a traced program down the road to the stop ``stop_after``: a stage or a pass.
 
     ``decide`` asks the strategy. ``runtime.plans.plan_of`` looks on the disk first, and
-    ``lambda *_: plan`` takes a plan that is known already. ``passes`` does not change the plan: a
-    strategy prices kernels after the default passes. Raises MinisitchError for an unknown stop or
-    pass.
+    ``lambda *_: plan`` takes a plan that is known already. ``passes`` does not change
+    the fusion plan: a strategy prices kernels after the default passes. Raises MinisitchError for
+    an unknown stop or pass.
     """
     form = "lower_program(minisitch.trace(f, (x,)), 'auto', 'cpu', minisitch.get_device('cpu'))"
     needs(form, (program, Program), (strategy, str), (target, str), (device, Device))

@@ -152,7 +152,7 @@ _map("rint", 1, np.rint, "rint({0})", domain=FLOAT)
 # ---------------------------------------------------------------- transcendentals (heavy, float)
 _map("sqrt", 1, np.sqrt, "math.sqrt({0})", domain=FLOAT, cost="heavy")
 _map("erf", 1, erf, "math.erf({0})", "erf_{t}({0})", domain=FLOAT, cost="heavy")
-# A CPU has our own (``runtime.cpu.math``).
+# On a CPU these are functions of our own (``runtime.cpu.math``).
 for _name in "exp expm1 log log1p log2 log10 tanh sin cos".split():
     _map(_name, 1, getattr(np, _name), f"math.{_name}({{0}})", _name + "_{t}({0})", domain=FLOAT, cost="heavy")
 for _name in "tan sinh cosh".split():

@@ -93,8 +93,8 @@ def _segment(layout: Layout, names: Names, loops: Sequence[LoopPlan], barrier: s
 def _between_tasks(layout: Layout, m: ThreadMap, loops: Sequence[LoopPlan]) -> str:
     """The barrier between two tasks of a block, if the next may overwrite what this one reads.
 
-    After an even number of exchanges the next task begins in the set of exchange buffers that a
-    barrier of this task already separates it from.
+    Exchanges use two sets of buffers in turn. After an even number of them the next task uses the
+    first set again. A barrier of this task came after the last use of that set.
     """
     if layout.device.kind == "cpu" or m.threads_per_row == 1:
         return "none"

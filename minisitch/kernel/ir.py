@@ -7,13 +7,13 @@ A kernel is a nest of small statements. Two of its loops have names:
 - ``Phase``: one loop of the plan, with what is before and after it. It ends with a barrier only if
   the next loop reads what other threads made. On a CPU it is usually one vector loop.
 
-An emitter decides no loop, buffer or barrier. It writes out what these stand for:
+An emitter decides no loop, buffer or barrier. For three of them it writes more than they say:
 
 - a ``Segment``: its loops over tasks, and over the parts of column sums
 - a ``Loop``: which of its turns a thread or a core takes
 - a ``Combine``: shuffles, an exchange between warps, and the barrier of the exchange
 
-For a CPU it also chooses which segments share a function.
+For a CPU it decides one thing: which segments share a function.
 
 A phase is a nest of loops, of scalar statements (``Load Compute FromIndex Clamp Choose Store``),
 and of the steps of a reduction (``Start Accumulate Combine``). ``Let``, ``If`` and ``Barrier``
@@ -26,8 +26,8 @@ complete what a plain kernel needs. An optimisation is a rewrite of the nest. Pa
         Accumulate(r1, v0)              r1 = max(r1, v0)
     Combine(r1)                     shuffles, shared memory, one block barrier
 
-``walk`` visits every statement of a nest. What passes and the cost model ask of it besides is in
-``kernel.nests``.
+``walk`` visits every statement of a nest. ``kernel.nests`` answers what passes and the cost model
+ask of a nest besides.
 
 These variables of a task stand in indices:
 
@@ -60,7 +60,7 @@ from ..ops import kind_of
 from ..stitch.index import ZERO, Guard, Index
 from ..stitch.mapping import ThreadMap
 
-FIRST = "first"  # the variable of a loop whose turns take several columns: the first of them
+FIRST = "first"  # in a loop whose turns take several columns: the first column of the turn
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ class VectorMove:
     """``registers[at : at + columns] = buffer[index : index + columns]``, or back if it ``stores``.
 
     An access has up to 16 bytes. ``index`` is where the first of the columns lies, and a multiple
-    of ``columns``. Its variable ``col`` is the first of the columns, so the text calls it ``first``
+    of ``columns``. It counts from the first column, so the text writes ``first`` for ``col``
     (``FIRST``).
     """
 
@@ -317,7 +317,7 @@ class Loop:
     kind: str = "serial"
     part: str = ""
     step: int = 1  # columns, or reduced rows, that a turn takes
-    within: Guard = ()  # turns are left out for which it does not hold: they lie behind the row
+    within: Guard = ()  # a turn for which it does not hold is past the end of the row, and left out
 
 
 Stmt = Scalar | Start | Accumulate | Combine | Window | VectorMove | Barrier | Let | If | Loop

@@ -24,9 +24,10 @@ from . import Kernel
 #   must be kept, and the variables of later segments. With 32 registers, column sums over five
 #   arrays and four barriers spilled 132 bytes; with 64 they spilled none.
 # - A value is float64: it takes two registers.
-# - There is no grid barrier. Then not all blocks have to be resident, and a spilled register costs
-#   more than one block less.
-# - Threads take several columns: they hold them in registers, and a block has half as many threads.
+# - There is no grid barrier. Then not all blocks have to be resident. A spilled register costs more
+#   time than one resident block fewer.
+# - Threads take several columns (``vectorize`` has set ``plan.maps``). They hold them in registers,
+#   and a block has half as many threads.
 REGISTERS, CROWDED = 32, 8
 
 

@@ -183,7 +183,8 @@ class Layout:
     def _exchange(self, loop: LoopPlan) -> int:
         """Give the row folds of a loop their exchange buffers. Returns how often it exchanges.
 
-        Two sets of buffers take turns, so one barrier for each exchange is enough. Segments that no
+        Two sets of buffers take turns: while slow warps still read one set, the next exchange
+        writes the other. So one barrier for each exchange is enough. Segments that no
         grid barrier separates have sets of their own, because a block may have no task in one of
         them.
         """

@@ -93,6 +93,7 @@ class Statements:
 
     # -- pulling
     def _evaluate(self) -> None:
+        """Compute all pairs in order. An integer that a position names is clamped before it is used."""
         pulled = self.loop.pulled
         clamped: set[str] = set()
         for key in pulled.order:
@@ -138,10 +139,11 @@ class Statements:
     def _load(self, key: Key, buffer: str, offset: Index, in_bounds: Within | None) -> str:
         """Load an element, under a guard if it has to be.
 
-        If the element is needed under one guard, the load has that guard. It cannot have it if
-        there are several, or if the load is moved before the loop that the guard depends on. Then a
-        value of this kernel is loaded only ``in_bounds``. An argument (None) is loaded at a
-        clamped index: all of its elements are there, and the wrong one is not used.
+        - The element is needed under one guard, and the load stays in the loop that the guard
+          depends on. The load has that guard.
+        - Else, a value of this kernel: the load has the condition ``in_bounds``.
+        - Else, an argument (``in_bounds`` is None): the index is clamped. All elements of an
+          argument are there, and the wrong one is not used.
         """
         (value, position), guard = key, self._guard(key)
         # out of the loop that its guard depends on
@@ -206,7 +208,7 @@ class Statements:
         return tuple(found)
 
     def _partial_result(self, s: SubRoot) -> str:
-        """Load a partial result from scratch."""
+        """Load a partial result from its buffer in scratch memory (``p4``)."""
         name, parts = self.names.fresh(s.node), self.layout.buffers[f"p{s.node}"]
         variables = ("row", "col") if s.along == "row" else ("row", "ser", "col")
         cell = _cell(dict(zip(variables, s.domain, strict=True)))

@@ -25,7 +25,7 @@ from . import Kernel, ir
 
 @dataclass(frozen=True)
 class Launch:
-    """One function of the text: what to call, over how many tasks, with which buffers.
+    """One function of the text, and the buffers to call it with.
 
     On a CPU there is one for each of ``cpu_emit.calls``, ``name(first, last, *buffers)``, and all
     tasks of one end before the next begins. On a GPU there is one a kernel, ``name[grid,
@@ -33,7 +33,7 @@ class Launch:
     """
 
     name: str
-    tasks: int
+    tasks: int  # on a GPU: the number of blocks
     buffers: tuple[str, ...]
     work: int = 0  # of all tasks, on a CPU (``nests.work_of``)
     short: bool = False  # it has loops so short that LLVM would unroll them before it vectorises

@@ -51,7 +51,7 @@ def verify_values(kernel: Kernel) -> Kernel:
     - A thread reads, overwrites or takes over bytes that another thread may still read or write.
     - An output is not written whole by the turns that the loops take.
     - A block's threads are not those of its rows.
-    - The columns of a wide access do not lie side by side from a multiple of their number on.
+    - A wide access of n columns does not begin at a multiple of n, or they are no neighbours.
     """
     written, gpu = _Written(kernel), kernel.device.kind == "gpu"
     for s, segment in enumerate(kernel.segments):
@@ -137,9 +137,9 @@ BufferAccess = tuple[str, Where, bool, int]
 
 @dataclass
 class _Since:
-    """Who has waited at a barrier since an access.
+    """Which blocks have waited at a barrier since an access.
 
-    Blocks before ``first`` have. Blocks from ``first`` to ``last`` have not.
+    Those with a number below ``first`` have waited. Those from ``first`` to ``last - 1`` have not.
     """
 
     first: int
@@ -229,8 +229,8 @@ class _Written:
     def meet(self, barrier: str) -> None:
         """Note that threads wait for each other here. ``none`` is a task's end without a barrier.
 
-        Two tasks store to different elements of global memory, but to the same shared memory. So
-        the end of a task without a barrier separates accesses of global memory only.
+        A block goes on with another task after it. Two tasks never access one element of global
+        memory, so there nothing conflicts. They do use the same shared memory.
         """
         if barrier == "grid":
             self.since.clear()

@@ -139,7 +139,10 @@ def for_target(passes: str | Sequence[str] | None, target: str) -> str | Sequenc
 
 
 def kernel_of(plan: StitchPlan, passes: Sequence[str]) -> Kernel:
-    """The plan's kernel after the passes, in their order.
+    """The plan's kernel after the passes.
+
+    First those that rewrite the plan run, then those that rewrite the kernel, each in the given
+    order.
 
     The kernel after the last pass is verified. If it is wrong, the passes run again, and the kernel
     is verified after each. Raises KernelError if a pass breaks the kernel, and PassError if it

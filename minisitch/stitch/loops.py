@@ -146,7 +146,7 @@ def _behind_barriers(plan: StitchPlan) -> dict[int, int]:
 class _Arranger:
     """Gives sub-roots their loops one by one, producers first.
 
-    No other object of this file changes. ``looped``: the nodes that become sub-roots. ``kept``:
+    It is the only object of this file that changes. ``looped``: the nodes that become sub-roots. ``kept``:
     those of them that could be inlined. They are not made before the first level that needs them.
     ``rowwise``: cut element-wise values by rows instead of flattening them.
     """
@@ -185,7 +185,7 @@ class _Arranger:
         if s.node in self.kept:
             levels.append(self.kept[s.node].level)
         s = replace(s, level=max([floor, *levels]))
-        # asked as if it had the producer's phase: "loop" then says that one loop can do both
+        # Try each producer's phase. If the distance is then "loop", one loop can do both.
         phases = [p.phase + (distance(replace(s, phase=p.phase), p, at) != "loop")
                   for p, at in reads if p.level == s.level]
         self.made[s.node] = s = replace(s, phase=max(phases, default=0))
@@ -253,8 +253,8 @@ class _Arranger:
     def _carry(self, node: Node) -> SubRoot | None:
         """The column-reduce ``node`` in the loop of a row-reduce. None if that cannot be.
 
-        Both are in one group and read data of one shape. The rows of the row-reduce are the axes
-        that ``node`` reduces. So one loop over the rows can feed both.
+        Both are in one group and read data of one shape. But for axes of one, the rows of the
+        row-reduce are the axes that ``node`` reduces. So one loop over the rows can feed both.
         """
         shape = self.graph[node.args[0]].type.shape
         host = self._row_reduce_of(node, shape)
@@ -304,8 +304,8 @@ class _Arranger:
         """Whether a concatenation is stored operand by operand (``_add_operands``).
 
         True for an output whose readers, if it has any, are column-reduces: they wait for the whole
-        value anyway. Also true for an output with more than ``MOST_CHOICES`` operands: testing for
-        each element which operand it comes from costs more than a grid barrier.
+        value anyway. With grid barriers also true for an output with more than ``MOST_CHOICES``
+        operands: testing for each element which operand it comes from costs more than a barrier.
         """
         if node.op != "concatenate" or not node.type.size or node.id not in self.graph.outputs:
             return False
@@ -415,9 +415,12 @@ class _Arranger:
         return None
 
     def _flat(self, shape: Shape, reads: Sequence[Key]) -> Partition:
-        """All axes as columns if every operand is read in row-major order, else only the last axes.
+        """The axes that become rows, and those that become columns.
 
-        Then there are at least ``SHORTEST_ROW`` columns, if the shape has them.
+        - ``rowwise``: the last axis is the columns.
+        - Every operand is read in row-major order: all axes are columns.
+        - Else as few of the last axes as make ``SHORTEST_ROW`` columns. If these are all axes, and
+          more than ``LONGEST_ROW`` elements, the first axis is rows after all.
         """
         axes, cut = tuple(range(len(shape))), max(0, len(shape) - 1)
         if self.rowwise:

@@ -80,7 +80,7 @@ def pulled_by(graph: Graph, sub_roots: Iterable[SubRoot], in_memory: frozenset[i
 
 
 def leaves(graph: Graph, s: SubRoot, in_memory: frozenset[int]) -> list[Key]:
-    """The sub-roots that a sub-root's loop reads, each with its position."""
+    """The values of other sub-roots that a sub-root's loop reads, each with its position."""
     return [key for key in pulled_by(graph, [s], in_memory).leaves if key[0] in in_memory]
 
 
@@ -146,7 +146,7 @@ class StitchPlan:
 
     @cached_property
     def final(self) -> dict[int, SubRoot]:
-        """The sub-root whose value readers see: the last one that is made for a node."""
+        """For each node the sub-root that completes its value: the last one that is made for it."""
         return {s.node: s for s in self.sub_roots}
 
     @property

@@ -10,7 +10,7 @@ It is kept instead if several loops read it, and if one of these is true (Fusion
 - it is computed from two or more full-size operands, and all loops that read it are in one segment.
 
 Before:  loops %1 max, %5 sum and %7 output; %4 = exp(%0 - %1) is computed in those of %5 and of %7
-After:   %4 has a loop, that of %5, from which %7 takes it
+After:   the loop of %5 also stores %4, and the loop of %7 loads it
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class KeptValue(NamedTuple):
 def worth_keeping(plan: StitchPlan) -> dict[int, KeptValue]:
     """Values that several loops need, and that cost more to recompute than to keep.
 
-    Of a chain of such values only the last is kept: the one with a user that has a loop of its own,
-    or that is computed in other loops than the value.
+    Of a chain of such values only the last is kept. A value is the last if one of its users has a
+    loop of its own, or if a user is computed in other loops than the value.
     """
     graph, looped, needs = plan.graph, plan.final, _needs(plan)
     heavy, operands = [False] * len(graph), [0] * len(graph)

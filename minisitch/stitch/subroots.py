@@ -2,12 +2,13 @@
 
 In:  a sub-root, with its tasks (``Space``) and its axes (``Partition``), and the position at which
 another loop reads its value. Out: answers to AStitch's two locality questions (2022, section 4.3).
-Is an element made where it is read (``column_of``)? How must the reader's loop run so that it is
-(``adopt``)?
+Is an element made where it is read (``column_of``)? How must the reader's loop run so that each
+element is made where it is read (``adopt``)?
 
 ``loops.py`` gives each sub-root its loop. A loop runs over the elements of a *task*, which is what a
 block of threads does at one time. Its *level* is the number of grid barriers before it. Its
-*segment* is its level and its tasks. Its *phase* is its place in the order of the segment's loops.
+*segment* is its level and its tasks. Loops of a segment run in the order of their *phase* numbers.
+Loops with one number do not wait for each other.
 
 An index is a sum of multiples of *digits*, such as ``(col // 8) % 4``, of the loop variables
 ``row``, ``ser`` and ``col``. While the loop of a value is not chosen yet, ``d0``, ``d1`` ... number

@@ -61,9 +61,9 @@ def call_depths(graph: Graph) -> list[int]:
     """The call depth of each value: library calls on the longest path to it.
 
     A value moves to the depth of its users if all of them have one greater depth. This saves
-    storing the value and reading it again, ``2 * nbytes``. It costs reading its operands on that
-    depth. So the value moves if its operands have no more bytes than that. A value that reads no
-    memory, such as a causal mask made from iotas, always moves.
+    storing the value and reading it again, ``2 * nbytes``. It costs reading on that depth what the
+    value is made of (``_bytes_read``). So the value moves if these are no more bytes. A view costs
+    nothing and moves, as does a causal mask made from iotas, which reads no memory.
     """
     depth = [0] * len(graph)
     for node in graph.nodes:
