@@ -110,7 +110,7 @@ def test_the_road_is_what_is_imported():
 def test_the_readme_names_the_files_to_read():
     """All files of the afternoon path, and no file that is gone."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    order = text[text.index("To read the road"):text.index("`docs/words.md`\ndefines the terms")]
+    order = text[text.index("To read the road"):text.index("`docs/words.md` defines the terms")]
     named = {name.rstrip("/").removesuffix("/__init__").rsplit("/")[-1] for name in re.findall(r"`([\w/]+)`", order)} - {"minisitch", "stitch"}
     last = {module: module.rsplit(".")[-1] for module in (*AFTERNOON, *closure(ROAD), "stitch.compose", "passes.registry")}
     assert {last[module] for module in AFTERNOON} <= named <= set(last.values())
