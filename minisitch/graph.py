@@ -71,8 +71,8 @@ def id_list(ids: Iterable[int]) -> str:
     return " ".join(f"%{i}" for i in ids)
 
 
-# Names that emitted text gives itself: column sums (a3), results (r3), values (v3), and those in the
-# text of calls (m3, leaves, into).
+# Names that emitted text gives itself: column sums (a3), results (r3), values (v3), and those in
+# the text of calls (m3, leaves, into).
 _OWN = re.compile(r"[armv]\d+\w*|__\w*|leaves|nested|into|memory|thread|call|workspace|read|self_|len|type")
 
 

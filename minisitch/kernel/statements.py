@@ -93,7 +93,7 @@ class Statements:
 
     # -- pulling
     def _evaluate(self) -> None:
-        """Compute all pairs in order. An integer that a position names is clamped before it is used."""
+        """Compute all pairs in order. An integer in a position is clamped before it is used."""
         pulled = self.loop.pulled
         clamped: set[str] = set()
         for key in pulled.order:

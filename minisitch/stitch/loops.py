@@ -146,9 +146,9 @@ def _behind_barriers(plan: StitchPlan) -> dict[int, int]:
 class _Arranger:
     """Gives sub-roots their loops one by one, producers first.
 
-    It is the only object of this file that changes. ``looped``: the nodes that become sub-roots. ``kept``:
-    those of them that could be inlined. They are not made before the first level that needs them.
-    ``rowwise``: cut element-wise values by rows instead of flattening them.
+    It is the only object of this file that changes. ``looped``: the nodes that become sub-roots.
+    ``kept``: those of them that could be inlined. They are not made before the first level that
+    needs them. ``rowwise``: cut element-wise values by rows instead of flattening them.
     """
 
     graph: Graph

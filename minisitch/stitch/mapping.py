@@ -18,7 +18,7 @@ from ..device import Device
 from ..fuse import count
 
 WARP = 32
-EXCHANGED_AT_ONCE = 32  # at one barrier the warps of a row exchange the results of so many reductions
+EXCHANGED_AT_ONCE = 32  # reductions whose results the warps of a row exchange at one barrier
 LONG_ROW = 1024  # the paper's bound: only longer rows are split
 CPU_TILE = 4096  # columns that a core sums up at a time: 16 kB of float32, half an L1 cache
 COLUMNS = 8  # columns of one thread: two accesses of 16 bytes in flight

@@ -54,9 +54,9 @@ MOST_COMPILED = 4_000
 OF_REGIONS = 2  # ``_statements`` of a region is about this many times what its kernels have
 # A kernel takes as long to compile as this many statements more of another one.
 STATEMENTS_EACH = 16
-# Different regions that ``auto`` plans, in about a second each: one for each ``WEIGHED_PER`` nodes, at
-# most ``MOST_WEIGHED``, and parts of their kernels while ``WEIGHED_NODES`` for each are not used up. AStitch
-# plans the others.
+# Different regions that ``auto`` plans, in about a second each: one for each ``WEIGHED_PER`` nodes,
+# at most ``MOST_WEIGHED``, and parts of their kernels while ``WEIGHED_NODES`` for each are not used
+# up. AStitch plans the others.
 MOST_WEIGHED, WEIGHED_PER, WEIGHED_NODES = 4, 1000, 200
 REPEATS = 4  # a cut before an operation requires that it repeats through 1/REPEATS of the program
 
