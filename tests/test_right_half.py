@@ -92,3 +92,19 @@ def test_without_exact_values_stay_wide():
     x = np.array([300, 2], half)
     wide = ms.jit(lambda x: (x * x) / half(300), target="cpu", exact=False)(x)
     assert wide[0] == 300 and ms.jit(lambda x: (x * x) / half(300), target="cpu")(x)[0] == np.inf
+
+
+@pytest.mark.parametrize("line", [
+    "np.linalg.norm(x)", "np.linalg.norm(x * 3000)", "np.linalg.norm(y)", "np.linalg.norm(y, keepdims=True)",
+    "np.einsum('i,i,i->', x * 6e4 * 2, x * 6e4 * 2, x)", "np.einsum('i,i,i->i', x * 6e4 * 2, x * 6e4 * 2, x)", "np.einsum('i,j,i->ij', x * 6e4 * 2, x * 6e4 * 2, x)"])
+@pytest.mark.parametrize("target", ["reference", "python"])
+def test_a_sum_of_products_rounds_once(line, target):
+    """As np.dot: the squares of these are no float16, and their root is."""
+    x = (np.arange(1, 40) * 1e-4).astype(np.float16)
+    program = eval(f"lambda x, y: {line}", {"np": np})
+    with np.errstate(all="ignore"):
+        wanted = program(x, x.reshape(3, 13))
+        found = ms.jit(program, target=target)(x, x.reshape(3, 13))
+    assert found.dtype == wanted.dtype == np.float16
+    assert np.isfinite(wanted).all()
+    np.testing.assert_allclose(found, wanted, rtol=2e-3)

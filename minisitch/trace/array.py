@@ -442,7 +442,8 @@ def as_numpy_raises(function: Callable, args: Sequence[Any], options: dict[str, 
             function(*real[0], **real[1])
     except Exception as own:
         return own.with_traceback(None)
-    name = f"{getattr(function, '__module__', 0) or 'np'}.{function.__qualname__}".removeprefix("_").replace("numpy", "np", 1)
+    said = getattr(function, "__qualname__", function.__name__)
+    name = f"{getattr(function, '__module__', 0) or 'np'}.{said}".removeprefix("_").replace("numpy", "np", 1)
     return refuse(f"{name} of these arguments", f"it cannot be recorded ({error})",
                   "Write it with arithmetic, reductions, np.where, slices and products")
 

@@ -112,7 +112,8 @@ def norm(x, ord=None, axis=None, keepdims=False):
     if ord is not None:
         return NotImplemented
     x = x if x.dtype.kind == "f" else cast(x, np.float64)
-    return np.sqrt(np.sum(np.square(x), axis=axis, keepdims=keepdims))
+    product = cast(x, np.float32) if axis is None and x.dtype == np.float16 else x  # np.dot rounds only the sum
+    return np.sqrt(cast(np.sum(np.square(product), axis=axis, keepdims=keepdims), x.dtype))
 
 
 # ---------------------------------------------------------------- einsum
@@ -193,9 +194,13 @@ def einsum(*operands, out=None, dtype=None, optimize=False, order="K", casting="
     if len(terms) == 1 and sorted(terms[0].letters) == sorted(result):
         return deliver(transpose_view(terms[0].array, [terms[0].letters.index(letter) for letter in result]), out, casting)
     target = common_dtype(*arrays) if dtype is None else np.dtype(dtype)
-    terms = [Term(cast(term.array, target), term.letters) for term in terms]
+    if not all(np.can_cast(each.dtype, target, casting) for each in arrays):
+        raise TypeError(f"cannot cast to {target} according to the rule {casting!r}")
+    # NumPy rounds the product of all operands once
+    wide = np.dtype(np.float32) if target == np.float16 and len(terms) > 2 else target
+    terms = [Term(cast(term.array, wide), term.letters) for term in terms]
     while len(terms) > 1:
         first, second, *others = terms
         needed = result + "".join(each.letters for each in others)
         terms = [_contract(first, second, needed), *others]
-    return deliver(_arrange(_sum_out(terms[0], result), result), out, casting)
+    return deliver(cast(_arrange(_sum_out(terms[0], result), result), target), out, casting)

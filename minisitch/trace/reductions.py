@@ -210,10 +210,16 @@ def mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=True):
     return _into(out, cast(result, np.float16) if half else result)
 
 
+def _ddof(ddof: Any, correction: Any) -> Any:
+    if ddof != 0 and correction is not None:
+        raise ValueError("ddof and correction can't be provided simultaneously.")
+    return ddof if correction is None else correction
+
+
 @composite(np.var)
 def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=True, mean=None, correction=None):
     """The mean of squared deviations from the mean, in two passes as NumPy does."""
-    x, ddof = lift(a), ddof if correction is None else correction
+    x, ddof = lift(a), _ddof(ddof, correction)
     wide = np.float64 if dtype is None and x.dtype.kind in "biu" else dtype
     count = _count(x, axis, where)
     centre = _quotient(np.sum(x, axis, wide, keepdims=True, where=where), count) if mean is None else mean
@@ -312,7 +318,7 @@ def nanmean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=True):
 
 @composite(np.nanvar)
 def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=True, mean=None, correction=None):
-    x, ddof = lift(a), ddof if correction is None else correction
+    x, ddof = lift(a), _ddof(ddof, correction)
     if x.dtype.kind != "f":
         return np.var(x, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
     centre = nanmean(x, axis, dtype, None, True, where=where) if mean is None else mean
@@ -364,23 +370,22 @@ def cumprod(a, axis=None, dtype=None, out=None):
     return _scan(np.multiply, a, axis, dtype, out)
 
 
-def _along(a: Any, axis: Any, order: Any) -> tuple[TracedArray, int]:
+def _along(a: Any, axis: Any, **options: Any) -> tuple[TracedArray, int]:
     """The array to sort, and the axis to sort along."""
-    if order is not None:
-        raise ValueError("Cannot specify order when the array has no fields.")
+    np.sort(np.empty(0), **options)  # raises NumPy's errors
     x = traced.ravel(a) if axis is None else lift(a)
     return x, normal_axis(-1 if axis is None else axis, x.ndim)
 
 
 @handles(np.sort)
 def sort(a, axis=-1, kind=None, order=None, *, stable=None):
-    x, along = _along(a, axis if axis is None else operator.index(axis), order)
+    x, along = _along(a, axis if axis is None else operator.index(axis), kind=kind, order=order, stable=stable)
     return record("sort", x, axis=along)
 
 
 @handles(np.argsort)
 def argsort(a, axis=-1, kind=None, order=None, *, stable=None):
-    x, along = _along(a, axis, order)
+    x, along = _along(a, axis, kind=kind, order=order, stable=stable)
     result = record("argsort", x, axis=along)
     x.recorder.nonnegative.add(result.node)
     return result

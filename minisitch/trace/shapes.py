@@ -196,6 +196,7 @@ def broadcast_arrays(*args, subok=False):
 
 @handles(np.meshgrid)
 def meshgrid(*xi, copy=True, sparse=False, indexing="xy"):
+    np.meshgrid(indexing=indexing)  # raises NumPy's error
     grids = [np.reshape(x, (1,) * i + (-1,) + (1,) * (len(xi) - 1 - i)) for i, x in enumerate(xi)]
     if not sparse:
         grids = np.broadcast_arrays(*grids)

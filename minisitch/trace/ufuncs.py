@@ -61,6 +61,7 @@ ON_INT = {"fmax": "maximum", "fmin": "minimum"}
 # On a dtype that no primitive takes, these return their operand.
 IDENTITY = {"positive", "conjugate", "floor", "ceil", "trunc", "absolute"}
 NEGATIVE = "Integers to negative integer powers are not allowed."
+CLIP = np._core.umath.clip  # type: ignore[attr-defined]  # what np.clip calls
 COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
 
 
@@ -84,7 +85,7 @@ def _primitive(ufunc: np.ufunc, *operands: TracedArray) -> TracedArray:
 
 def _library(ufunc: np.ufunc, *operands: TracedArray) -> Any:
     """The ufunc itself, called between kernels. So every real-valued ufunc can be recorded."""
-    dtypes = _resolve(ufunc, tuple(o.dtype for o in operands), None)[ufunc.nin:]
+    dtypes = _resolve(ufunc, tuple(o.dtype for o in operands), None, "same_kind")[ufunc.nin:]
     results = tuple(record("ufunc", *operands, name=ufunc.__name__, output=i, dtype=dtype.name)
                     for i, dtype in enumerate(dtypes))
     return results if len(results) > 1 else results[0]
@@ -123,6 +124,7 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "logaddexp": lambda x, y: _log_of_sum(x, y, math.log(2), lambda apart: np.log1p(np.exp(apart))),
     "logaddexp2": lambda x, y: _log_of_sum(x, y, 1.0, lambda apart: np.log1p(2 ** apart) * (1 / math.log(2))),
     "modf": _modf,
+    "clip": lambda x, low, high: np.minimum(np.maximum(x, low), high),
 }
 
 
@@ -213,12 +215,10 @@ def _out_of_range(name: str, operands: list[Any], dtypes: tuple[np.dtype, ...]) 
 
 # ---------------------------------------------------------------- the call
 @cache
-def _resolve(ufunc: np.ufunc, types: tuple[Any, ...], dtype: np.dtype | None) -> tuple[np.dtype, ...]:
+def _resolve(ufunc: np.ufunc, types: tuple[Any, ...], dtype: np.dtype | None, casting: Any) -> tuple[np.dtype, ...]:
     """The dtypes of the loop NumPy would run: inputs, then outputs. Raises NumPy's TypeErrors."""
-    types += (None,) * ufunc.nout
-    if dtype is None:
-        return ufunc.resolve_dtypes(types)
-    return ufunc.resolve_dtypes(types, signature=(None,) * ufunc.nin + (dtype,) * ufunc.nout)
+    signature = (None,) * ufunc.nin + (dtype,) * ufunc.nout
+    return ufunc.resolve_dtypes(types + (None,) * ufunc.nout, signature=signature, casting=casting)
 
 
 def _loop_type(value: Any) -> Any:
@@ -228,13 +228,13 @@ def _loop_type(value: Any) -> Any:
     return np.dtype(bool) if isinstance(value, bool) else float if isinstance(value, float) else int
 
 
-def resolve(ufunc: np.ufunc, operands: list[Any], dtype: Any = None) -> tuple[np.dtype, ...]:
+def resolve(ufunc: np.ufunc, operands: list[Any], dtype: Any = None, casting: str = "same_kind") -> tuple[np.dtype, ...]:
     """``_resolve`` for operands. A dtype that graphs do not have is refused later, on use."""
     ours = getattr(np, ufunc.__name__, None)
     if (isinstance(ours, np.ufunc) and ours is not ufunc) or (ours is None and ufunc.__name__ not in PRIMITIVES):
         raise refuse(f"the ufunc {ufunc.__name__}", "it is not NumPy's and has no primitive here",
                      "Write it with NumPy functions")
-    return _resolve(ufunc, tuple(map(_loop_type, operands)), None if dtype is None else np.dtype(dtype))
+    return _resolve(ufunc, tuple(map(_loop_type, operands)), None if dtype is None else np.dtype(dtype), casting)
 
 
 @method
@@ -267,7 +267,7 @@ def call(ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtyp
         inputs = tuple(False if each is None else each for each in inputs)
         results: tuple[TracedArray, ...] = (constant(ufunc is np.not_equal, np.broadcast_shapes(*map(np.shape, inputs)), bool),)
     else:
-        made = elementwise(ufunc, [*map(operand, inputs)], dtype)
+        made = elementwise(ufunc, [*map(operand, inputs)], dtype, casting)
         results = tuple(each if each.ndim else fresh(each.node) for each in made)
     outs = out if isinstance(out, tuple) else (out,) * len(results)
     if where is not True:
@@ -276,14 +276,15 @@ def call(ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtyp
     return results if len(results) > 1 else results[0]
 
 
-def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None, root: bool = True) -> tuple[TracedArray, ...]:
+def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None, casting: str = "same_kind",
+                root: bool = True) -> tuple[TracedArray, ...]:
     """Resolve, settle, apply. Always returns a tuple of results.
 
     ``root``: whether a power of 0.5 may be a root.
     """
     if ufunc.__name__ == "power":  # small exponents have rules of their own
         operands = [operands[0], plain(operands[1])]
-    dtypes = resolve(ufunc, operands, dtype)
+    dtypes = resolve(ufunc, operands, dtype, casting)
     name, takes, gives = ufunc.__name__, dtypes[:ufunc.nin], dtypes[ufunc.nin:]
     shape = np.broadcast_shapes(*(o.shape for o in operands if isinstance(o, TracedArray)))
     answer = _out_of_range(name, operands, takes)
@@ -356,23 +357,16 @@ def where(condition, x=None, y=None, /):
     return fresh(choose(condition, a, b, dtype, shape).node, scalar=False)
 
 
-@composite(np.clip)
-def clip(a, a_min=None, a_max=None, out=None, *, min=None, max=None, dtype=None, **options):
-    low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
-    if lift(a).dtype.kind in "iu":  # a Python integer outside the dtype's range bounds nothing
-        ends = np.iinfo(lift(a).dtype)  # type: ignore[arg-type]
-        low = None if low.__class__ is int and low <= ends.min else low
-        high = None if high.__class__ is int and high >= ends.max else high
-    operands = [lift(a), *(operand(each) for each in (low, high) if each is not None)]
-    common = common_dtype(*operands)
-    if low is None and high is None and common.kind == "b":
-        raise TypeError("np.positive takes no bools")
-    if not np.can_cast(common, dtype or common, "same_kind"):
-        raise TypeError(f"Cannot cast from {common} to {dtype}")
-    x = cast(operands[0], dtype or common)
-    if low is not None:
-        x = np.maximum(x, low)
-    return deliver(np.minimum(x, high) if high is not None else fresh(x.node, x.row_major), out)
+@method
+def clip(x: TracedArray, min: Any = None, max: Any = None, out: Any = None, **options: Any) -> Any:
+    """``x.clip``: as in NumPy's source, a Python integer outside the dtype's range bounds nothing."""
+    if x.dtype.kind in "iu":
+        ends = np.iinfo(x.dtype)  # type: ignore[arg-type]
+        min = None if min.__class__ is int and min <= ends.min else min
+        max = None if max.__class__ is int and max >= ends.max else max
+    bounds = [each for each in (min, max) if each is not None]
+    ufunc: Any = CLIP if len(bounds) == 2 else np.positive if not bounds else np.maximum if max is None else np.minimum
+    return ufunc(x, *bounds, out=out, **options)
 
 
 @composite(np.round)
