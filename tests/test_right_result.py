@@ -121,7 +121,8 @@ BIG = X.astype(">f8")
 
 @pytest.mark.parametrize("f", [lambda x: x, lambda x: x[1:], lambda x: x.copy(), lambda x: x.T, lambda x: np.sort(x), lambda x: x[[0, 1]],
                                lambda x: np.zeros_like(x), lambda x: np.zeros(2, x.dtype), lambda x: [x + 1, x.reshape(3, 1)], lambda x: np.roll(x, 1),
-                               lambda x: np.flip(x), lambda x: np.take(x, [0]), lambda x: x.astype(x.dtype)])
+                               lambda x: np.flip(x), lambda x: np.take(x, [0]), lambda x: x.astype(x.dtype),
+                               lambda x: (np.add.at(x, [0], 1), x)[1], lambda x: (y := x.copy(), y.__setitem__(y > 1, 0))[0]])
 def test_results_in_the_order_of_swapped_bytes_are_refused(f):
     with pytest.raises(ms.TraceError, match=r"test_right_result.py:\d+: "):
         ms.jit(f, target="reference")(BIG)

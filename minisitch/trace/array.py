@@ -93,7 +93,7 @@ class Storage:
 
     ``node`` holds its contents, and ``version`` counts writes. ``scalar``: NumPy would have made a
     scalar here, which nothing changes in place. ``swapped``: the storage of an argument whose bytes
-    are in the other order than this machine's.
+    are in the other order than this machine's, or of a copy of it.
     """
 
     __slots__ = ("node", "scalar", "swapped", "version")
@@ -242,8 +242,7 @@ class TracedArray(NDArrayOperatorsMixin):
     def __repr__(self) -> str:
         frame = sys._getframe(1)  # of the program, or of a debugger or library that prints
         if ACTIVE.get() and user_file(frame.f_code.co_filename) and called_by(frame)[1] is not print:
-            value = self.known("repr")
-            return repr(value[()] if self.is_scalar else value)
+            return repr(self.known("repr")[() if self.is_scalar else ...])
         return f"Array({self.type})"
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -295,8 +294,7 @@ class TracedArray(NDArrayOperatorsMixin):
         return str(self.known("str"))
 
     def __format__(self, spec: str) -> str:
-        value = self.known("format")
-        return format(value if value.ndim else value[()], spec)
+        return format(self.known("format")[()], spec)
 
     def __hash__(self) -> int:
         if not self.is_scalar:
@@ -368,12 +366,12 @@ class TracedArray(NDArrayOperatorsMixin):
     conjugate = conj
 
     def copy(self, order="C"):
-        return fresh(self.node, lies_in_rows(order, self), self.is_scalar)
+        made = fresh(self.node, lies_in_rows(order, self), self.is_scalar)
+        made._storage.swapped = self._storage.swapped
+        return made
 
     __copy__ = copy
-
-    def __deepcopy__(self, memo: dict) -> TracedArray:
-        return self.copy()
+    __deepcopy__ = lambda self, memo: self.copy()  # noqa: E731
 
     def astype(self, dtype, order="K", casting="unsafe", subok=True, copy=True):
         target = np.dtype(dtype)

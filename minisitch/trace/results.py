@@ -51,7 +51,7 @@ def require_plain(tree: Tree, results: Sequence[TracedArray]) -> None:
         node = array.node
         while recorder[node].kind == "move" or recorder[node].op == "sort":
             node = recorder[node].args[0]
-        if node in recorder.swapped:
+        if node in recorder.swapped or array._storage.swapped:
             raise refuse("the program returns elements of an argument whose bytes are not in this "
                          "machine's order", "NumPy gives them in that order, and results are in "
                          "the machine's", "Pass x.astype(x.dtype.newbyteorder('=')) instead of x",
