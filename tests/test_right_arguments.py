@@ -123,5 +123,5 @@ def test_another_layout_of_an_array_outside_is_refused_at_its_line(ask):
 
 def test_more_objects_than_a_call_may_look_at_are_refused():
     many = [[float(i)] for i in range(30_000)]
-    with pytest.raises(ms.TraceError, match=f"{HERE}:.*more than 20,000 objects outside of the program, such as many.*Pass it in"):
+    with pytest.raises(ms.TraceError, match=f"{HERE}:.*more than 20,000 objects outside of the program, such as many.*Pass what the program reads"):
         ms.jit(lambda x: x * many[29_000][0], target="reference")(X)

@@ -222,6 +222,43 @@ def run():
     own["rate"] = 2.0
     yield f(x)
 """,
+    "weak references": """
+class Child:
+    def __init__(self, parent): self.parent = weakref.ref(parent)
+    def __call__(self, x): return x * self.parent().w * (2 if self.parent().training else 1)
+class Parent:
+    def __init__(self): self.w, self.training, self.child = np.ones(3), True, Child(self)
+    def __call__(self, x):
+        before, self.training = self.training, False
+        y = self.child(x)
+        self.training = before
+        return y, self.child(x), self.child.parent() is self
+parent, other = Parent(), Parent()
+known, alive = weakref.WeakValueDictionary(parent=parent), weakref.WeakSet([parent])
+@jit
+def f(x): return parent(x), known["parent"] is parent, parent in alive, other in alive
+def run():
+    yield f(X)
+    parent.w, parent.training = X, False
+    alive.add(other)
+    yield f(X)
+    known["parent"] = other
+    yield f(X)
+""",
+    "caches of functions": """
+@functools.cache
+def table(n): return np.arange(3.0) * n
+class Taps:
+    @staticmethod
+    @functools.lru_cache
+    def ramp(n): return np.arange(3.0) + n
+@jit
+def f(x, n): return x + table(n) * Taps.ramp(2)
+def run():
+    for n in (1, 2, 3, 2, 1.5, 2.5): yield f(X, n)
+    Taps.ramp(2)[0] = 9
+    yield f(X, 2), table.cache_info().currsize
+""",
     "what is kept to compute it once": """
 class Kept:
     def __init__(self, n): self.n, self.w = n, np.ones(3)

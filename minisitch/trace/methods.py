@@ -17,26 +17,27 @@ from typing import Any
 
 from .recorder import ACTIVE
 
+CACHE = type(functools.cache(len))
 # the member, its replacement, who needs it
 _lent: dict[tuple[type, str], tuple[Any, Any, list[object]]] = {}
 _lock = threading.Lock()
 
 
-def _traced(fn: Any) -> Any:
-    """A function that runs the copy of ``fn`` in a trace, and ``fn`` elsewhere."""
-    if type(fn) is not FunctionType:
+def _traced(fn: Any, kinds: tuple[type, ...] = (FunctionType,)) -> Any:
+    """A function that runs what a trace sees of ``fn``, and ``fn`` elsewhere."""
+    if type(fn) not in kinds:
         return fn
 
     @functools.wraps(fn)
     def method(*args: Any, **kwargs: Any) -> Any:
         recorder = ACTIVE.get()
-        return (fn if recorder is None else recorder.outside.rebinder.function(fn))(*args, **kwargs)
+        return (fn if recorder is None else recorder.outside.seen(fn))(*args, **kwargs)
     return method
 
 
 def _replacement(member: Any) -> Any:
     if type(member) in (staticmethod, classmethod):
-        return type(member)(_traced(member.__func__))
+        return type(member)(_traced(member.__func__, (FunctionType, CACHE)))
     if type(member) is property:
         get, put, delete = (_traced(each) for each in (member.fget, member.fset, member.fdel))
         return property(get, put, delete, member.__doc__)

@@ -44,10 +44,10 @@ import numpy as np
 from ..errors import TraceError
 from ..ops import SHORT
 from .array import OUTSIDE, OutsideStorage, TracedArray, strides_of
-from .methods import give_back, lend
+from .methods import CACHE, give_back, lend
+from .numbers import plain
 from .parts import (
     BYTES,
-    CACHE,
     GENERATORS,
     OWNED,
     SCALARS,
@@ -125,6 +125,7 @@ CHANGES = set("append extend insert pop remove clear sort reverse update setdefa
               "popleft rotate STORE_SUBSCR STORE_SLICE DELETE_SUBSCR".split())
 
 
+WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 # what was seen, the reason, the remedy, the user's line
 OutsideRefusal = tuple[str, str, str, tuple[str, str]]
 
@@ -360,14 +361,17 @@ class Outside:
             made = self.copies[key] = ModuleType(value.__name__)
             # It may grow meanwhile.
             vars(made).update({name: self.seen(each) for name, each in [*vars(value).items()]})
-        elif kind in (dict, OrderedDict, defaultdict, weakref.WeakKeyDictionary):
+        elif kind is weakref.ref:
+            return weakref.ref(self.seen(value()))
+        elif kind in (dict, OrderedDict, defaultdict, *WEAK):
             made = self.copies[key] = value.copy()
             made.clear()
             made.update({self.seen(k): self.seen(each) for k, each in [*value.items()]})
-        elif kind in (list, deque, set):
+        elif kind in (list, deque, set, weakref.WeakSet):
             made = self.copies[key] = value.copy()
             made.clear()
-            (made.update if kind is set else made.extend)(map(self.seen, [*value]))
+            put = made.extend if kind in (list, deque) else made.update
+            put(map(self.seen, [*value]))
         elif kind is frozenset:
             return frozenset(map(self.seen, value))
         else:
@@ -519,7 +523,8 @@ class _Cached:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         cache, outside = self._cache, self._outside
-        args, kwargs = (*map(outside.original, args),), {key: outside.original(each) for key, each in kwargs.items()}
+        args = (*(plain(outside.original(each)) for each in args),)
+        kwargs = {key: plain(outside.original(each)) for key, each in kwargs.items()}
         hash((args, *kwargs.values()))  # a traced array has none
         before = ACTIVE.get()
         try:  # what it does is no part of the program

@@ -40,7 +40,6 @@ HELD: dict[type, tuple[str, ...]] = {
     **dict.fromkeys((type({}.keys()), type({}.values()), type({}.items())), ("mapping",)),
     **dict.fromkeys((functools.partial, functools.partialmethod, functools.cached_property,
                      functools.singledispatchmethod, property), ())}
-CACHE = type(functools.cache(len))
 OWNED = (dict, list, tuple, set, frozenset, deque, np.ndarray, bytearray, memoryview, array)
 # what Python gives to modules and classes
 LOADED = {"__builtins__", "__loader__", "__spec__", "__dict__", "__weakref__"}

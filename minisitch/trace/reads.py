@@ -52,10 +52,9 @@ import numpy as np
 from ..errors import MinisitchError
 from ..graph import identifier
 from .array import OutsideStorage
-from .methods import members
+from .methods import CACHE, members
 from .outside import AGAIN, NEXT, UNSEEN, Outside
 from .parts import (
-    CACHE,
     CALLED,
     HELD,
     SCALARS,
