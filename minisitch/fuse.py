@@ -47,6 +47,9 @@ class Decision:
         return f"{id_list(self.at)}: {self.verdict} [{self.rule}] {self.why}"
 
 
+Numbering = Callable[[int], int]  # the new id of a node
+
+
 @dataclass(frozen=True)
 class Composition:
     """How the loops of a kernel are put together. Each strategy chooses a subclass.
@@ -62,7 +65,7 @@ class Composition:
         """
         return False
 
-    def renumber(self, number: Callable[[int], int]) -> Composition:
+    def renumber(self, number: Numbering) -> Composition:
         """The same composition for an equal body with other node ids."""
         return self
 
@@ -92,7 +95,7 @@ class Stitching(Composition):
     threads_per_row: int = 0
     threads: int = 0
 
-    def renumber(self, number: Callable[[int], int]) -> Stitching:
+    def renumber(self, number: Numbering) -> Stitching:
         return self if self.kept is None else replace(self, kept=tuple(sorted(map(number, self.kept))))
 
     def __repr__(self) -> str:

@@ -14,12 +14,12 @@ After:   phase 0: %1 max reduce over 512 rows x 17 cols x 17 serial    (a row is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..device import Device
 from ..errors import PlanError
-from ..fuse import Composition, Decision, count
+from ..fuse import Composition, Decision, Numbering, count
 from ..graph import Graph, Ids, Node
 from .dominants import is_row_reduce
 from .mapping import WARP, ThreadMap
@@ -66,7 +66,7 @@ class BlockComposition(Composition):
     def shares(self, node: int) -> bool:
         return node in self.shared
 
-    def renumber(self, number: Callable[[int], int]) -> BlockComposition:
+    def renumber(self, number: Numbering) -> BlockComposition:
         return replace(self, schedules=tuple((number(node), cut) for node, cut in self.schedules),
                        shared=tuple(map(number, self.shared)))
 

@@ -18,12 +18,11 @@ After:   one kernel: %3 %7 in blocks, %9 beside them; grid barrier; %8
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..device import Device
 from ..errors import PlanError
-from ..fuse import ALL_INGREDIENTS, Composition, Decision, Pattern, Stitching, count
+from ..fuse import ALL_INGREDIENTS, Composition, Decision, Numbering, Pattern, Stitching, count
 from ..graph import Graph, Ids
 from .blocks import BlockComposition, arrange
 from .body import extract
@@ -62,7 +61,7 @@ class Merging(Composition):
     def shares(self, node: int) -> bool:
         return any(part.composition.shares(node) for part in self.parts)
 
-    def renumber(self, number: Callable[[int], int]) -> Merging:
+    def renumber(self, number: Numbering) -> Merging:
         def ids(old: Ids) -> Ids:
             return tuple(sorted(map(number, old)))
 

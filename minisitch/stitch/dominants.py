@@ -104,7 +104,11 @@ MOST_HEAVY_POSITIONS = 2
 MOST_CHAINS = 8 * MOST_POSITIONS
 
 
-def many_positions(graph: Graph, sub_roots: Iterable[int]) -> dict[int, str]:
+Reasons = dict[int, str]  # of some values, each a sentence
+Path = tuple[int, int]  # the sub-root whose loop evaluates a value, and a hash of the moves between
+
+
+def many_positions(graph: Graph, sub_roots: Iterable[int]) -> Reasons:
     """Values that would be recomputed at too many places, each with the reason as a sentence.
 
     For example the value that the shifted windows of a stencil read. Two positions differ if they
@@ -121,13 +125,10 @@ def evaluations(graph: Graph) -> int:
     return sum(map(len, _positions(graph, set(candidates(graph)))[0]))
 
 
-Path = tuple[int, int]  # the sub-root whose loop evaluates a value, and a hash of the moves between
-
-
-def _positions(graph: Graph, sub_roots: Set[int]) -> tuple[list[set[Path]], dict[int, str]]:
+def _positions(graph: Graph, sub_roots: Set[int]) -> tuple[list[set[Path]], Reasons]:
     """The paths to each value, and what ``many_positions`` returns: both in one backward pass."""
     paths: list[set[Path]] = [set() for _ in graph.nodes]
-    found: dict[int, str] = {}
+    found: Reasons = {}
     for node in reversed(graph.nodes):
         mine = paths[node.id]
         computed = node.kind != "source" and node.id not in sub_roots

@@ -385,7 +385,10 @@ def footprint(indices: Iterable[Index], size: int) -> int:
     return min(size, total)
 
 
-def _dense(terms: Sequence[tuple[int, int]]) -> bool:
+Strides = Sequence[tuple[int, int]]  # steps, each with how often it is taken
+
+
+def _dense(terms: Strides) -> bool:
     """Whether the terms touch every cell of an interval once.
 
     Then each multiple is the extent so far.
@@ -398,7 +401,7 @@ def _dense(terms: Sequence[tuple[int, int]]) -> bool:
     return True
 
 
-def _cells(const: int, terms: Sequence[tuple[int, int]]) -> set[int]:
+def _cells(const: int, terms: Strides) -> set[int]:
     found = {const}
     for c, n in terms:
         found = {cell + c * k for cell in found for k in range(n)}

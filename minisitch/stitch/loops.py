@@ -30,7 +30,7 @@ from ..errors import PlanError
 from ..fuse import ALL_INGREDIENTS, Decision, Stitching, count
 from ..graph import Graph, Node, Shape
 from ..ops import compute_dtype, itemsize
-from .dominants import Group, candidates, groups_of, is_row_reduce, many_positions
+from .dominants import Group, Reasons, candidates, groups_of, is_row_reduce, many_positions
 from .index import Position, axis_variables, linear
 from .mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap, map_columns, map_rows
 from .plan import StitchPlan, distance, leaves
@@ -117,7 +117,7 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
     return replace(plan, decisions=(*decisions, *plan.decisions))
 
 
-def _first_sub_roots(graph: Graph, stitching: Stitching) -> tuple[set[int], dict[int, str]]:
+def _first_sub_roots(graph: Graph, stitching: Stitching) -> tuple[set[int], Reasons]:
     """The first sub-roots; and those that are read at many positions, each with the reason."""
     found = set(candidates(graph))
     if stitching.kept is not None:

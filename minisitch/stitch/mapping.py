@@ -70,9 +70,10 @@ def map_rows(rows: int, cols: int, device: Device, *, adaptive: bool = True, who
     CPU has one thread a task. Every shape has a mapping, also an empty one.
     """
     block = min(threads or device.max_block, device.max_block)
-    wave = device.wave(block)
+    wave, per_row = device.wave(block), 1
+    if device.kind == "gpu":
+        per_row = min(block, threads_per_row or max(WARP, power_of_two_at_least(cols)))
     if not adaptive:  # as XLA does: 750,000 blocks of 32 threads for <750000, 32>
-        per_row = min(block, max(WARP, power_of_two_at_least(cols))) if device.kind == "gpu" else 1
         return ThreadMap(rows, cols, max(1, rows), per_row, 1, per_row, 1, 1, cols, "row-per-block",
                          f"a block of {count(per_row, 'thread')} for each of {count(rows, 'row')}")
     if rows < wave and cols > LONG_ROW and not whole and not threads_per_row:
@@ -84,7 +85,6 @@ def map_rows(rows: int, cols: int, device: Device, *, adaptive: bool = True, who
         splits = -(-cols // chunk)
         return ThreadMap(rows, cols, max(1, rows * splits), block, 1, block, 1, splits, chunk, "task-splitting",
                          f"rows alone fill {rows} of {wave} resident blocks; {count(splits, 'chunk')} of {chunk} columns each")
-    per_row = min(block, threads_per_row or max(WARP, power_of_two_at_least(cols))) if device.kind == "gpu" else 1
     together = max(1, block // per_row)
     batches = max(1, -(-rows // together))
     steps = -(-batches // wave)

@@ -266,28 +266,31 @@ def adopt(producer: SubRoot, position: Position, shape: Shape) -> Partition | No
     Here %4 lies at [row, col] and is read at [d0 // 12, d0 % 12]. So the row is d0 // 12, and that
     is the number of a piece of 12 elements of axis 0 (``_mixed_radix``).
     """
-    space = producer.space
+    space, axes = producer.space, range(len(shape))
     if space.slices > 1 or (space.kind == "row" and space.rows <= 1):
         return None
-    chosen, pieces = dict[str, Axes](), 1
-    # in a row space any column will do
-    asked = {"row": space.rows} | ({"col": space.cols} if space.kind == "column" else {})
-    for var, extent in asked.items():
-        counted = ZERO
-        for index, made in zip(position, producer.result_at, strict=True):
-            if var in made.variables:
-                factor, digit = _digit_of(var, made)  # the factor is the length of a piece, or 1
-                # what the position says of this digit, times what the digit counts in ``var``
-                counted += index.divmod(factor)[0] * digit.stride
-        found = _mixed_radix(counted, shape, extent)
-        if found is None or (found[1] > 1 and space.kind == "column"):
-            return None
-        chosen[var], pieces = found
-    rows, cols = chosen["row"], chosen.get("col", ())
-    # the axis in pieces is also among the columns
-    whole = rows if pieces == 1 else rows[:-1]
-    rest = tuple(a for a in range(len(shape)) if a not in whole and a not in cols)
-    return Partition(rows, (), rest, pieces) if space.kind == "row" else Partition(rows, rest, cols)
+    by_row = _mixed_radix(_counted("row", producer, position), shape, space.rows)
+    if by_row is None:
+        return None
+    rows, pieces = by_row
+    if space.kind == "row":  # any column will do; the axis in pieces is also among the columns
+        whole = rows if pieces == 1 else rows[:-1]
+        return Partition(rows, (), tuple(a for a in axes if a not in whole), pieces)
+    by_col = _mixed_radix(_counted("col", producer, position), shape, space.cols)
+    if by_col is None or max(pieces, by_col.pieces) > 1:
+        return None
+    return Partition(rows, tuple(a for a in axes if a not in rows + by_col.axes), by_col.axes)
+
+
+def _counted(var: str, producer: SubRoot, position: Position) -> Index:
+    """The value of a loop variable of ``producer`` when it makes the element at ``position``."""
+    counted = ZERO
+    for index, made in zip(position, producer.result_at, strict=True):
+        if var in made.variables:
+            factor, digit = _digit_of(var, made)  # the factor is the length of a piece, or 1
+            # what the position says of this digit, times what the digit counts in ``var``
+            counted += index.divmod(factor)[0] * digit.stride
+    return counted
 
 
 def _digit_of(var: str, made: Index) -> tuple[int, Digit]:
@@ -296,20 +299,28 @@ def _digit_of(var: str, made: Index) -> tuple[int, Digit]:
     return term
 
 
-def _mixed_radix(counted: Index, shape: Shape, extent: int) -> tuple[Axes, int] | None:
-    """The axes of ``shape`` that ``counted`` numbers from 0 to ``extent``, and a number of pieces.
+class MixedRadix(NamedTuple):
+    """Axes that count together, the slowest first. The last one may be cut into pieces."""
 
-    The slowest axis comes first. The last one may be cut into pieces, whose elements are left to
-    the columns. Each other axis must be counted as a whole. None if ``counted`` numbers no axes.
+    axes: Axes
+    pieces: int
+
+
+def _mixed_radix(counted: Index, shape: Shape, extent: int) -> MixedRadix | None:
+    """The axes of ``shape`` that ``counted`` numbers from 0 to ``extent``. None if it does not.
+
+    The elements of a piece are left to the columns. Other axes must be counted as a whole.
     """
     expected, axes, pieces = 1, list[int](), 1
     for coefficient, atom in sorted(counted.terms, key=lambda term: term[0]):
-        if not isinstance(atom, Digit) or not atom.var.startswith("d") or (axes and atom.stride != 1):
+        if not isinstance(atom, Digit) or (axes and atom.stride != 1):
             return None
-        axis = int(atom.var[1:])
+        axis = int(atom.var[1:])  # of a position whose loop is not chosen yet: d0, d1 ...
         if coefficient != expected or atom.size * atom.stride != shape[axis]:
             return None
         axes.append(axis)
         expected *= atom.size
         pieces = atom.size if atom.stride > 1 else pieces
-    return (tuple(reversed(axes)), pieces) if expected == extent and not counted.const else None
+    if expected != extent or counted.const:
+        return None
+    return MixedRadix(tuple(reversed(axes)), pieces)
