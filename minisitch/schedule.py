@@ -21,7 +21,7 @@ from .graph import identifier
 from .kernel import Kernel, ir
 from .kernel.launch import with_launch
 from .kernel.memory import Layout
-from .kernel.statements import Folded, Names, Statements, Stores
+from .kernel.statements import Constants, Folded, Names, Statements, Stores
 from .kernel.verify import verify_kernel
 from .stitch.mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap
 from .stitch.plan import LoopPlan, StitchPlan
@@ -66,7 +66,7 @@ def _name(plan: StitchPlan, block: int) -> str:
 
 def _build(layout: Layout) -> Kernel:
     """Segments in order; the launch is not configured yet."""
-    constants: dict[tuple[str, str], tuple[str, str, object]] = {}
+    constants: Constants = {}
     keys, segments = list(layout.segments), list[ir.Segment]()
     for key, after in zip_longest(keys, keys[1:]):
         barrier = "grid" if after and after[0] != key[0] else "none"

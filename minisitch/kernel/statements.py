@@ -24,6 +24,7 @@ from .memory import Layout, partial_results
 # bound is higher: it adds a vector of values at once, and each lane of the vector has a total of
 # its own.
 LONG_SUM, LONG_SUM_OF_A_CORE = 16, 1024
+Constants = dict[tuple[str, str], tuple[str, str, object]]  # dtype and text -> name, dtype, value
 Stores = tuple[Store, ...]
 Folded = tuple[Fold, Stores]  # a reduction, and the stores of its result
 
@@ -31,7 +32,7 @@ Folded = tuple[Fold, Stores]  # a reduction, and the stores of its result
 class Names:
     """Names given in a segment: of values, of results that later phases read, of constants."""
 
-    def __init__(self, constants: dict[tuple[str, str], tuple[str, str, object]]) -> None:
+    def __init__(self, constants: Constants) -> None:
         self.constants = constants
         self.count: dict[int, int] = {}
         self.results: dict[int, str] = {}
@@ -44,10 +45,8 @@ class Names:
 
     def constant(self, dtype: str, value: object) -> str:
         """The name of a literal, each literal once a kernel."""
-        key = (dtype, repr(value))
-        if key not in self.constants:
-            self.constants[key] = (f"C{len(self.constants)}", dtype, value)
-        return self.constants[key][0]
+        new = f"C{len(self.constants)}", dtype, value
+        return self.constants.setdefault((dtype, repr(value)), new)[0]
 
 
 class Statements:
