@@ -64,8 +64,10 @@ def within_arguments(plan: FusionPlan) -> FusionPlan:
         parts = _parts(plan, pattern) if crowded else [pattern]
         patterns += parts
         if len(parts) > 1:
-            why = f"one kernel would have {arguments} arguments, more than {MOST_ARGUMENTS}: {len(parts)} kernels"
-            decisions.append(Decision(tuple(p.outputs[0] for p in parts), "keep apart", "argument-limit", why))
+            firsts = tuple(part.outputs[0] for part in parts)
+            why = (f"one kernel would have {arguments} arguments, more than {MOST_ARGUMENTS}: "
+                   f"{len(parts)} kernels")
+            decisions.append(Decision(firsts, "keep apart", "argument-limit", why))
     if len(patterns) == len(plan.patterns):
         return plan
     return verify_plan(replace(plan, patterns=in_order(plan.graph, patterns), decisions=tuple(decisions)))

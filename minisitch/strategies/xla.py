@@ -58,9 +58,9 @@ def xla(graph: Graph, device: Device) -> FusionPlan:
             kernels[node.id] = frozenset((node.id,)) if cut else landing
     for value, why in many_positions(graph, cuts).items():
         source = behind_views(graph, value)
-        # A library's result is in memory already.
-        if last := [v for v in (value, source) if is_fusible(graph[v])]:
-            cuts.setdefault(last[-1], ("many-positions", why))
+        last = source if is_fusible(graph[source]) else value  # a library's result is in memory
+        if is_fusible(graph[last]):
+            cuts.setdefault(last, ("many-positions", why))
     for crowded in _too_many_arguments(graph, cuts.keys()):
         why = f"the kernel that reads %{crowded} would have more than {MOST_ARGUMENTS} arguments"
         cuts.setdefault(crowded, ("argument-limit", why))
