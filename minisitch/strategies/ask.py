@@ -15,7 +15,7 @@ After:   {m1 v1 w1 .. m9 v9 w9} {m10 v10 w10 ..} .., operands beside their reade
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 
@@ -64,10 +64,9 @@ def within_arguments(plan: FusionPlan) -> FusionPlan:
         parts = _parts(plan, pattern) if crowded else [pattern]
         patterns += parts
         if len(parts) > 1:
-            firsts = tuple(part.outputs[0] for part in parts)
             why = (f"one kernel would have {arguments} arguments, more than {MOST_ARGUMENTS}: "
                    f"{len(parts)} kernels")
-            decisions.append(Decision(firsts, "keep apart", "argument-limit", why))
+            decisions.append(Decision(pattern.outputs, "keep apart", "argument-limit", why))
     if len(patterns) == len(plan.patterns):
         return plan
     return verify_plan(replace(plan, patterns=in_order(plan.graph, patterns), decisions=tuple(decisions)))
@@ -85,12 +84,11 @@ def _parts(plan: FusionPlan, pattern: Pattern) -> list[Pattern]:
     body = extract(plan.graph, pattern)
     reads = {m: reads_of(body.graph, body.graph[m]) for m in operations_of(body.graph)}
     readers = Counter(chain.from_iterable(reads.values()))
-    rest, kernels = _depth_first(reads, readers), []
+    rest, kernels = _depth_first(reads, readers), list[list[int]]()
     readers.update(returned(body.graph))  # the caller reads, too
     while rest:
-        length = _longest(rest, reads, readers)
-        kernels.append(rest[:length])
-        rest = rest[length:]
+        kernels.append(_longest(rest, reads, readers))
+        rest = rest[len(kernels[-1]):]
     # The parts keep the ingredients. Which values have loops of their own is chosen anew.
     old = pattern.composition
     composition = replace(old, kept=None) if isinstance(old, Stitching) else ALL_INGREDIENTS
@@ -115,8 +113,8 @@ def _depth_first(reads: Mapping[int, set[int]], readers: Mapping[int, int]) -> l
     return list(order)
 
 
-def _longest(members: Sequence[int], reads: Mapping[int, set[int]], readers: Counter[int]) -> int:
-    """How many of the first members fit one kernel. At least one is taken."""
+def _longest(members: list[int], reads: Mapping[int, set[int]], readers: Counter[int]) -> list[int]:
+    """As many of the first members as fit one kernel, at least one."""
     outside = readers.copy()  # value -> its readers that are not inside
     read, inside, leaving, longest = set[int](), set[int](), set[int](), 1
     for place, member in enumerate(members, start=1):
@@ -130,4 +128,4 @@ def _longest(members: Sequence[int], reads: Mapping[int, set[int]], readers: Cou
         # Outputs may become fewer again, when all readers of a value are inside. Inputs do not.
         if len(read) > MOST_ARGUMENTS:
             break
-    return longest
+    return members[:longest]

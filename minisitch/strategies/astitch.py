@@ -51,9 +51,8 @@ def astitch(graph: Graph, device: Device) -> FusionPlan:
         when = f"made after {count(number, 'library call')}, or read only then" if number else "no library call comes before"
         decisions.append(Decision(tuple(members), "fuse", "same-call-depth",
                                   f"{count(len(members), 'operation')} of call depth {number}: {when}"))
-    for node in graph.nodes:
-        if node.kind == "library":
-            decisions.append(Decision((node.id,), "keep apart", "library-call", f"{node.op} is a call between kernels"))
+    decisions += [Decision((n.id,), "keep apart", "library-call", f"{n.op} is a call between kernels")
+                  for n in graph.nodes if n.kind == "library"]
     return make_plan(graph, "astitch", kernels.values(), decisions)
 
 

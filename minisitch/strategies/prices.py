@@ -102,12 +102,13 @@ class Prices:
         self._shared = _tables.setdefault(device, _Kernels())  # keeps the table of ``built`` alive
         self._by_pattern: dict[Pattern, Kernel] = {}
         self._bodies: dict[tuple[tuple[int, ...], tuple[int, ...], str], Graph] = {}
-        self._us: dict[Pattern, float] = {}
 
     def body(self, pattern: Pattern) -> Graph:
         """The pattern as a graph of its own, extracted once for all its compositions."""
         key = pattern.members, pattern.outputs, pattern.kind
-        return self._bodies[key] if key in self._bodies else self._bodies.setdefault(key, body_of(self.graph, pattern).graph)
+        if key not in self._bodies:
+            self._bodies[key] = body_of(self.graph, pattern).graph
+        return self._bodies[key]
 
     def kernel(self, pattern: Pattern) -> Kernel:
         """The kernel of a pattern whose outputs are set. Raises as ``built`` does."""
@@ -117,15 +118,11 @@ class Prices:
 
     def pattern_us(self, pattern: Pattern) -> float:
         """Modelled microseconds of one launch or one library call."""
-        if pattern not in self._us:
-            library = pattern.kind == "library"
-            self._us[pattern] = (library_us(self.graph, self.graph[pattern.members[0]], self.device) if library
-                                 else self._kernel_us(self.kernel(pattern)))
-        return self._us[pattern]
-
-    def _kernel_us(self, kernel: Kernel) -> float:
-        """Equal bodies share a kernel, which is priced once."""
-        known, key = self._shared.us, (id(kernel), self.around)
+        if pattern.kind == "library":
+            return library_us(self.graph, self.graph[pattern.members[0]], self.device)
+        # Equal bodies share a kernel, which is priced once.
+        kernel, known = self.kernel(pattern), self._shared.us
+        key = id(kernel), self.around
         if key not in known:
             # The kernel is held, so that no other has its id.
             known[key] = kernel_us(kernel, self.around), kernel

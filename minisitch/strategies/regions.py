@@ -1,7 +1,7 @@
 """Plan long programs in regions: equal regions are planned once, equal kernels compiled once.
 
 In:  a graph, a strategy's name, a device. Out: that strategy's plan. Its kernels have at most
-``MOST_STATEMENTS`` statements.
+``MOST_STATEMENTS`` statements, and no more arguments than ``ask.fuse`` allows.
 
 Tracing unrolls Python loops, so K rounds become K equal pieces of the graph. A strategy could
 stitch all of them in one kernel of thousands of statements, which takes minutes to compile. K
@@ -38,7 +38,7 @@ from ..fuse import (
     returned,
     verify_plan,
 )
-from ..graph import Graph
+from ..graph import Graph, Node
 from ..kernel.nests import statements_of
 from ..stitch.body import Body
 from ..stitch.dominants import evaluations
@@ -55,8 +55,8 @@ OF_REGIONS = 2  # ``_statements`` of a region is about this many times what its 
 # A kernel takes as long to compile as this many statements more of another one.
 STATEMENTS_EACH = 16
 # Different regions that ``auto`` plans, in about a second each: one for each ``WEIGHED_PER`` nodes,
-# at most ``MOST_WEIGHED``, and parts of their kernels while ``WEIGHED_NODES`` for each are not used
-# up. AStitch plans the others.
+# at most ``MOST_WEIGHED``. It also plans parts of their kernels, until ``WEIGHED_NODES`` for each
+# region are used up. AStitch plans the others.
 MOST_WEIGHED, WEIGHED_PER, WEIGHED_NODES = 4, 1000, 200
 REPEATS = 4  # a cut before an operation requires that it repeats through 1/REPEATS of the program
 
@@ -66,8 +66,9 @@ def planned(graph: Graph, name: str, device: Device) -> FusionPlan:
 
     Raises PlanError and KernelError as the strategy does.
     """
-    ask = _Regions(name, device, min(MOST_WEIGHED, -(-len(graph) // WEIGHED_PER)))
-    return ask.bounded(ask.cut(graph, MOST_OPERATIONS) if _is_long(graph, device) else fuse(graph, name, device))
+    planner = _Regions(name, device, min(MOST_WEIGHED, -(-len(graph) // WEIGHED_PER)))
+    long = _is_long(graph, device)
+    return planner.bounded(planner.cut(graph, MOST_OPERATIONS) if long else fuse(graph, name, device))
 
 
 def runs_in_numpy(plan: FusionPlan) -> bool:
@@ -110,7 +111,7 @@ class _Regions:
     def cut(self, graph: Graph, most: int) -> FusionPlan:
         """The plan in regions of at most ``most`` operations."""
         spans = regions(graph, most)
-        loops = [[i for i in span if graph[i].kind != "source" and graph[i].op not in FREE] for span in spans]
+        loops = [[i for i in span if _computes(graph[i])] for span in spans]
         drawn = make_plan(graph, self.name, [], pipelines=filter(None, loops))
         bodies = {r: body_of(graph, r) for r in drawn.patterns if r.kind == "pipeline"}
         keys = {region: digest(body.graph) for region, body in bodies.items()}
@@ -119,22 +120,22 @@ class _Regions:
         if statements > MOST_COMPILED and self.device.kind == "cpu":
             return self._left_to_numpy(graph, len(different), statements)
         copies = Counter(keys.values())
-        weighed = [key for key in sorted(different, key=lambda key: -copies[key] * _operations(different[key]))[:self.weighed]
-                   if evaluations(different[key]) <= MOST_STATEMENTS]  # ``bounded`` cuts most others: their parts are weighed
+        by_work = sorted(different, key=lambda key: -copies[key] * _operations(different[key]))
+        # ``bounded`` cuts most larger ones, and their parts are weighed.
+        weighed = [key for key in by_work[:self.weighed] if evaluations(different[key]) <= MOST_STATEMENTS]
         self.nodes -= sum(len(different[key]) for key in weighed if key not in self.known)
         if self.nodes <= 0:
             self.weighed = 0  # from the next cut on
-        patterns: list[Pattern] = []
-        decisions: list[Decision] = []
-        for region in drawn.patterns:
-            patterns += ([region] if region not in bodies else self._planned(
-                bodies[region], keys[region], keys[region] in weighed, decisions))
         operations = count(_operations(graph), "operation")
         why = (f"{operations} in {count(len(spans), 'region')} of at most {most}, cut where the "
                f"program repeats; {len(different)} different")
         if self.name == "auto" and len(weighed) < len(different):
             why += f"; auto plans {len(weighed)} of them, and astitch the others, which takes less time"
-        decisions.insert(0, Decision(graph.outputs, "keep apart", "region", why))
+        decisions = [Decision(graph.outputs, "keep apart", "region", why)]
+        patterns: list[Pattern] = []
+        for region in drawn.patterns:
+            key = keys.get(region)
+            patterns += self._planned(bodies[region], key, key in weighed, decisions) if key else [region]
         return verify_plan(FusionPlan(graph, self.name, tuple(patterns), tuple(decisions)))
 
     def _left_to_numpy(self, graph: Graph, regions: int, statements: int) -> FusionPlan:
@@ -146,12 +147,18 @@ class _Regions:
                "over whole arrays, let its rounds have arrays of one size, or jit its body alone")
         members = tuple(node.id for node in graph.nodes if node.op != "input")
         call = Pattern(members, tuple(sorted(returned(graph).difference(graph.inputs))), "library")
-        return verify_plan(FusionPlan(graph, self.name, (call,), (Decision(graph.outputs, "keep apart", "too-many-kernels", why),)))
+        said = Decision(graph.outputs, "keep apart", "too-many-kernels", why)
+        return verify_plan(FusionPlan(graph, self.name, (call,), (said,)))
 
-    def _planned(self, body: Body, key: str, weighed: bool, decisions: list[Decision]) -> list[Pattern]:
+    def _planned(self, body: Body, key: str, weighed: bool,
+                 decisions: list[Decision]) -> list[Pattern]:
+        """The kernels of a region. Regions with equal keys are planned once."""
         if key not in self.known:
-            plan = fuse(body.graph, self.name if weighed or self.name != "auto" else "astitch", self.device)
-            self.known[key] = plan = plan if plan.graph is body.graph else fuse(body.graph, "astitch", self.device)
+            name = self.name if weighed or self.name != "auto" else "astitch"
+            plan = fuse(body.graph, name, self.device)
+            if plan.graph is not body.graph:  # the strategy has rewritten it
+                plan = fuse(body.graph, "astitch", self.device)
+            self.known[key] = plan
             decisions += body.decisions_in_whole(plan.decisions)
         return [in_whole(pattern, body) for pattern in self.known[key].patterns]
 
@@ -162,14 +169,14 @@ class _Regions:
         for pattern in plan.patterns:
             operations = _operations(plan.graph, pattern.members)
             body = body_of(plan.graph, pattern) if pattern.kind == "kernel" and operations > 1 else None
+            pieces = [pattern]
             if body and (statements := self._too_many(body, pattern)):
-                pieces = self.bounded(self.cut(body.graph, -(-operations // 2)))
+                halves = self.bounded(self.cut(body.graph, -(-operations // 2)))
+                pieces = [in_whole(piece, body) for piece in halves.patterns]
                 why = (f"one kernel of {count(operations, 'operation')} would have {statements} "
                        f"statements; at most {MOST_STATEMENTS}")
                 decisions.append(Decision(pattern.outputs, "keep apart", "too-many-statements", why))
-                patterns += [in_whole(piece, body) for piece in pieces.patterns]
-            else:
-                patterns.append(pattern)
+            patterns += pieces
         return plan if len(patterns) == len(plan.patterns) else verify_plan(
             replace(plan, patterns=tuple(patterns), decisions=tuple(decisions)))
 
@@ -184,10 +191,15 @@ class _Regions:
         return self.statements[key] if self.statements[key] > MOST_STATEMENTS else 0
 
 
+def _computes(node: Node) -> bool:
+    """Whether a node computes or moves something: it is no source and no view."""
+    return node.kind != "source" and node.op not in FREE
+
+
 def _operations(graph: Graph, members: Iterable[int] | None = None) -> int:
     """How many nodes, or how many of these, compute or move something."""
     chosen = graph.nodes if members is None else [graph.nodes[m] for m in members]
-    return sum([node.kind != "source" and node.op not in FREE for node in chosen])
+    return sum(map(_computes, chosen))
 
 
 # ---------------------------------------------------------------- where a program repeats
@@ -208,8 +220,7 @@ class _Cutter:
         self.graph, self.most = graph, most
         self.kinds, self.prints = _fingerprints(graph)
         self.alive = _alive(graph)
-        counted = [n.kind != "source" and n.op not in FREE for n in graph.nodes]
-        self.before = [0, *accumulate(counted)]  # node -> operations before it
+        self.before = [0, *accumulate(map(_computes, graph.nodes))]  # node -> operations before it
 
     def run(self) -> list[range]:
         """Join segments to regions: equal ones evenly, different ones while there is room."""

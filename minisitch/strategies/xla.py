@@ -103,8 +103,7 @@ def _why_cut(graph: Graph, node: Node, landing: frozenset[int], in_memory: set[i
     several = f"would be evaluated in {len(landing)} kernels" if len(landing) > 1 else ""
     if is_heavy(graph, node):
         if stretches(graph, node):
-            why = f"{node.op} would be evaluated once for each element it is broadcast to"
-            return "expensive-then-broadcast", why
+            return "expensive-then-broadcast", f"{node.op} would be evaluated once for each copy of it"
         if several:
             return "expensive-in-several-kernels", f"{node.op} {several}"
     if several and chain > MOST_RECOMPUTED:

@@ -151,7 +151,9 @@ class _Judge:
         if key not in self.known:
             self.known[key] = body, self._ways(body, pattern, proposer)
         twin, ways = self.known[key]
-        best = min(self._better(ways), key=lambda way: way.us, default=ways[0])
+        # The cheapest is taken, whatever the margins between them: one more way raises no price.
+        better = [way for way in ways[1:] if way.us * self._margin(way) < ways[0].us]
+        best = min(better, key=lambda way: way.us, default=ways[0])
         if len(ways) > 1:
             nearest = min(ways, key=lambda way: way.us)
             why = f"this kernel, planned the way of: {'; '.join(map(str, ways))}; taken: {best.name}"
@@ -163,14 +165,6 @@ class _Judge:
     def _margin(self, way: Way) -> float:
         """How many times cheaper than the proposed kernel a way must be."""
         return max(self.resolution, MORE_LAUNCHES) if len(way.patterns) > 1 else self.resolution
-
-    def _better(self, ways: Sequence[Way]) -> list[Way]:
-        """The ways that may replace the first one.
-
-        The cheapest of them is taken, whatever the margins between them. So one more way never
-        raises the price.
-        """
-        return [way for way in ways[1:] if way.us * self._margin(way) < ways[0].us]
 
     def _ways(self, body: Body, pattern: Pattern, proposer: str) -> list[Way]:
         """The kernel as proposed, then all other ways.
