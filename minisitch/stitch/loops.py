@@ -177,14 +177,16 @@ class _Arranger:
         return StitchPlan(self.graph, self.device, self.stitching, self.groups, order, decisions)
 
     # -- the loop of a sub-root
-    def _add(self, s: SubRoot, floor: int = 0) -> SubRoot:
+    def _add(self, s: SubRoot) -> SubRoot:
         """Give a sub-root the earliest loop over its tasks in which it finds all that it reads."""
         reads = [(self.made[value], at) for value, at in leaves(self.graph, s, self.looped)]
         # one higher than a producer's if other tasks make what is read
         levels = [p.level + (not makes_locally(p, s.space, at)) for p, at in reads]
         if s.node in self.kept:
             levels.append(self.kept[s.node].level)
-        s = replace(s, level=max([floor, *levels]))
+        if s.role == "combine":
+            levels.append(self.made[s.node].level + 1)
+        s = replace(s, level=max(levels, default=0))
         # Try each producer's phase. If the distance is then "loop", one loop can do both.
         phases = [p.phase + (distance(replace(s, phase=p.phase), p, at) != "loop")
                   for p, at in reads if p.level == s.level]
@@ -202,6 +204,10 @@ class _Arranger:
                         threads_per_row=asked.threads_per_row, threads=asked.threads)
 
     # -- reduces
+    def _domain(self, reduce: Node) -> Shape:
+        """The shape of what a reduce folds."""
+        return self.graph[reduce.args[0]].type.shape
+
     def _add_reduce(self, node: Node) -> None:
         if carry := self._carry(node):
             self._add_carry(node, carry)
@@ -211,7 +217,7 @@ class _Arranger:
             self._add_column_reduce(node)
 
     def _add_row_reduce(self, node: Node) -> None:
-        shape = self.graph[node.args[0]].type.shape
+        shape = self._domain(node)
         partition = _rows_of(node, shape)
         rows, _, cols = partition.extents(shape)
         # others wait for the result, or this loop waits for others
@@ -223,10 +229,10 @@ class _Arranger:
         first = self._add(fold_of(self.graph, node, role, partition, _row_space(mapping), mapping))
         if role == "partial":
             parts, by_part = (rows, mapping.splits), Partition((0,), (), (1,))
-            self._add(replace(first, role="combine", domain=parts, partition=by_part), first.level + 1)
+            self._add(replace(first, role="combine", domain=parts, partition=by_part))
 
     def _add_column_reduce(self, node: Node) -> None:
-        shape, axes = self.graph[node.args[0]].type.shape, node.attr("axes")
+        shape, axes = self._domain(node), node.attr("axes")
         last = max(axes, key=lambda a: (shape[a] != 1, a))
         kept = _rows_of(node, shape).rows
         before, after = tuple(a for a in kept if a < last), tuple(a for a in kept if a > last)
@@ -247,8 +253,8 @@ class _Arranger:
         mapping, _ = map_columns(rows, 1, first.cols, self.device)
         space = Space("column", rows, mapping.splits, cols=first.cols)
         domain, by_part = (rows, parts, first.cols), Partition((0,), (1,), (2,))
-        combine = replace(first, role="combine", domain=domain, partition=by_part, space=space, thread_map=mapping)
-        self._add(combine, first.level + 1)
+        self._add(replace(first, role="combine", domain=domain, partition=by_part, space=space,
+                          thread_map=mapping))
 
     def _carry(self, node: Node) -> SubRoot | None:
         """The column-reduce ``node`` in the loop of a row-reduce. None if that cannot be.
@@ -256,7 +262,7 @@ class _Arranger:
         Both are in one group and read data of one shape. But for axes of one, the rows of the
         row-reduce are the axes that ``node`` reduces. So one loop over the rows can feed both.
         """
-        shape = self.graph[node.args[0]].type.shape
+        shape = self._domain(node)
         host = self._row_reduce_of(node, shape)
         barred = not self.stitching.barriers and bool(self.graph.users[node.id])
         if host is None or barred or is_row_reduce(self.graph, node):
@@ -279,7 +285,7 @@ class _Arranger:
         dominant = self.dominant_of.get(node.id)
         if dominant is None or not is_row_reduce(self.graph, dominant):
             return None
-        return dominant if self.graph[dominant.args[0]].type.shape == shape else None
+        return dominant if self._domain(dominant) == shape else None
 
     def _have_room(self, carries: Sequence[SubRoot]) -> bool:
         """Whether these column sums fit in shared memory.
@@ -352,19 +358,12 @@ class _Arranger:
     def _element_wise(self, node: Node) -> SubRoot:
         """An element-wise value with its axes, its tasks and its threads.
 
-        Proactive adaptation (AStitch 2022, 4.3): take over a producer's rows, to stay Regional. If
-        no producer's rows fit, take the rows of the dominant, or of a reduce that reads the value.
+        If no producer's rows fit, it takes the rows of the dominant, or of a reduce that reads it.
         """
         shape = node.type.shape
         reads = self._memory(node.id, axis_variables(shape))
-        producers = [(self.made[value], p) for value, p in reads if value in self.made]
-        for producer, position in sorted(producers, key=lambda read: -read[0].level):
-            space, partition = producer.space, adopt(producer, position, shape)
-            if partition and self._may_take_over(space, partition.extents(shape)):
-                taken = f"takes the {count(space.rows, 'row')} of %{producer.node}"
-                self._decide(node, "proactive-adaptation", taken)
-                mapping = self._widened(producer, partition.extents(shape).cols)
-                return map_of(node, partition, space, mapping)
+        if adapted := self._in_rows_of_a_producer(node, reads):
+            return adapted
         reduce = self._row_reduce_of(node, shape) or self._row_reduce_that_reads(node)
         partition = _rows_of(reduce, shape) if reduce else self._flat(shape, reads)
         rows, _, cols = partition.extents(shape)
@@ -374,6 +373,19 @@ class _Arranger:
             mapping = map_rows(rows, cols, self.device, threads=self.stitching.threads)
         self._decide(node, mapping.rule, mapping.why)
         return map_of(node, partition, _row_space(mapping), mapping)
+
+    def _in_rows_of_a_producer(self, node: Node, reads: Sequence[Key]) -> SubRoot | None:
+        """Proactive adaptation (AStitch 2022, 4.3): take over a producer's rows, to stay Regional."""
+        shape = node.type.shape
+        producers = [(self.made[value], at) for value, at in reads if value in self.made]
+        for producer, at in sorted(producers, key=lambda read: -read[0].level):
+            space, partition = producer.space, adopt(producer, at, shape)
+            if partition and self._may_take_over(space, partition.extents(shape)):
+                taken = f"takes the {count(space.rows, 'row')} of %{producer.node}"
+                self._decide(node, "proactive-adaptation", taken)
+                mapping = self._widened(producer, partition.extents(shape).cols)
+                return map_of(node, partition, space, mapping)
+        return None
 
     def _widened(self, producer: SubRoot, cols: int) -> ThreadMap:
         """The map of the producer's rows, or one of longer rows if the reader has more columns."""
