@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import datetime
+import decimal
 import itertools
+import json
 import math
 import os
 import random
 import secrets
+import statistics
 import threading
 import time
 import uuid
@@ -213,3 +217,29 @@ def test_a_number_whose_value_is_asked_for_is_part_of_the_program(fn, values):
     for value in values * 3:
         f(X, value)
     assert len(f._ready) == known <= len(values) + 1 and not f._ready.others
+
+
+TAKES = {  # libraries that do not know a number which each call computes
+    "json": (lambda x, k, a: (x * a, json.dumps([k, a]))), "decimal": (lambda x, k, a: x * float(decimal.Decimal(a) + k)),
+    "deque": (lambda x, k, a: x + a * collections.deque(range(5), maxlen=k)[0]), "days": (lambda x, k, a: x * a * datetime.timedelta(days=k).days),
+    "permutation": (lambda x, k, a: x * a + np.random.default_rng(k).permutation(k)[0]), "mean": (lambda x, k, a: x * statistics.mean([k, a])),
+    "pow": (lambda x, k, a: x * a * pow(k, 2, 5)), "where": (lambda x, k, a: x + np.where(np.linspace(-1, 1, 3) > 0, a, k)),
+}
+
+
+@pytest.mark.parametrize("what", TAKES)
+def test_a_number_that_a_library_does_not_take_is_a_constant(what):
+    f = ms.jit(TAKES[what], target="reference")
+    for k, a in ((1, 0.5), (2, 0.25), (3, 0.75), (2, 0.5)):
+        got, want = f(X, k, a), TAKES[what](X, k, a)
+        assert type(got) is type(want) and np.array_equal(got[0], want[0]) and (type(got) is not tuple or got[1] == want[1])
+
+
+def test_an_error_that_the_user_raises_runs_the_program_once(capsys):
+    def program(x, a):
+        print("ran")
+        raise ValueError(f"{a}")
+
+    with pytest.raises(ValueError, match="0.5"):
+        ms.jit(program, target="reference")(X, 0.5)
+    assert capsys.readouterr().out == "ran\n"

@@ -18,7 +18,7 @@ import gc
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,17 @@ from .masked import Masked
 from .numbers import Number
 from .outside import INSTEAD, OUTCOME, Outside
 from .reads import Reader, Stale, raises, write_reader
-from .recorder import ACTIVE, Recorder, check_dtype, current, left_at, program_file, program_line, refuse
+from .recorder import (
+    ACTIVE,
+    Recorder,
+    check_dtype,
+    current,
+    left_at,
+    program_file,
+    program_line,
+    raised_by_user,
+    refuse,
+)
 from .refusals import refuse_other
 from .results import require_plain
 from .shim import rebind
@@ -131,8 +141,24 @@ def trace(fn: Callable, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
     """
     if not isinstance(args, Sequence) or isinstance(args, str):
         raise TraceError(f"trace takes the arguments of a function as a tuple, trace(f, (x,)), not {args!r:.60}")
-    arguments = (tuple(args), dict(kwargs or {}))
-    leaves, inputs = flatten(arguments, Inputs(numbers or Numbers()))
+    arguments, numbers = (tuple(args), dict(kwargs or {})), numbers or Numbers()
+    takes = Inputs(numbers)
+    leaves, _ = flatten(arguments, takes)
+    try:
+        return _trace(fn, arguments, numbers)
+    except MinisitchError:
+        raise
+    except Exception as error:
+        if not takes.places or raised_by_user(error):
+            raise
+    # a library may not know a number that each call computes: take the values
+    program = _trace(fn, arguments, replace(numbers, fixed=numbers.fixed | {*takes.places}))
+    found = [i for i, each in enumerate(leaves) if type(each) in (float, int)]
+    return replace(program, fixed=frozenset(found))
+
+
+def _trace(fn: Callable, arguments: tuple[tuple, dict[str, Any]], numbers: Numbers) -> Program:
+    leaves, inputs = flatten(arguments, Inputs(numbers))
     recorder = Recorder(program_file(fn), program_line(fn))
     recorded = recorder.builder.nodes  # without the recorder, which refers to the world outside
     now(lambda: f"tracing operation {len(recorded)}")

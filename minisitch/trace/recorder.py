@@ -154,6 +154,16 @@ def left_at(error: BaseException, ours: bool = False) -> tuple[str, str] | None:
     return None
 
 
+def raised_by_user(error: BaseException) -> bool:
+    """Whether a ``raise`` or an ``assert`` of the user's code made a caught error."""
+    entry: Any = error.__traceback__
+    while entry.tb_next is not None:
+        entry = entry.tb_next
+    code = entry.tb_frame.f_code
+    raises = dis.opname[code.co_code[entry.tb_lasti]] == "RAISE_VARARGS"
+    return raises and bool(user_file(code.co_filename))
+
+
 def _function_name(code: CodeType) -> str:
     """The function's name, or the enclosing function's for a comprehension. It may be empty."""
     name = code.co_name

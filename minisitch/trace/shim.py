@@ -503,11 +503,12 @@ for _name in LAPACK.split():
 def _of_numbers(x: Number, func: Callable, types: Any, args: tuple, kwargs: dict) -> Any:
     """NumPy's protocol for a ``Number``. Shape functions need no value.
 
-    Beside a traced array, that array handles the call. Otherwise NumPy computes with the values.
+    Beside a traced array, that array handles the call. Otherwise NumPy computes with the values,
+    also beside its own arrays.
     """
     if func in (np.shape, np.ndim, np.size):
         return func(0.0)
-    if any(kind is not Number for kind in types):
+    if any(kind not in (Number, np.ndarray) for kind in types):
         return NotImplemented
     numbers, tree = flatten((args, kwargs), lambda value: type(value) is Number)
     positional, named = unflatten(tree, [each.now() for each in numbers])
@@ -612,31 +613,20 @@ class Ufunc:
         return getattr(self._ufunc, name)
 
 
-class Seeded:
-    """A class of ``np.random`` as a traced function sees it: a seed is a Python int of its own."""
+class RandomStates:
+    """``np.random.RandomState`` as a traced function sees it: one with a seed draws no other."""
 
-    def __init__(self, kind: type) -> None:
-        self._kind = kind
-
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        def plainly(value: Any) -> Any:
-            return [*map(plain, value)] if isinstance(value, list | tuple) else plain(value)
-        args, named = (*map(plainly, args),), {key: plainly(each) for key, each in named.items()}
-        seed = (*args, *named.values(), None)[0]
-        if self._kind is np.random.RandomState and isinstance(seed, int | list):
-            made = np.random.RandomState(np.random.MT19937(0))  # else it draws before it takes ours
+    def __call__(self, seed: Any = None) -> np.random.RandomState:
+        seed = plain(seed)
+        made = np.random.RandomState(np.random.MT19937(0) if isinstance(seed, int | list) else seed)
+        if isinstance(seed, int | list):
             made.seed(seed)
-            return made
-        return self._kind(*args, **named)
+        return made
 
     def __instancecheck__(self, value: Any) -> bool:
-        return isinstance(value, self._kind)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._kind, name)
+        return isinstance(value, np.random.RandomState)
 
 
-OVERRIDES.update({c: Seeded(c) for c in vars(np.random).values() if isinstance(c, type)})
-OVERRIDES[np.random.default_rng] = Seeded(np.random.default_rng)
+OVERRIDES[np.random.RandomState] = RandomStates()
 OVERRIDES.update({u: Ufunc(u) for u in vars(np).values() if isinstance(u, np.ufunc)})
 OVERRIDES[np.asarray_chkfinite] = _guarded(np.asarray_chkfinite)
