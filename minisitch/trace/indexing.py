@@ -292,7 +292,10 @@ def __setitem__(x: TracedArray, index: Any, value: Any) -> None:
     if any(item.kind == "mask" for item in items):
         mask, axes = _mask(x, items)
         write_masked(target, broadcast(mask, target.shape), value, axes)
-    elif not _same_view(value, target):
+        return
+    if any(item.kind == "array" for item in items):
+        _require_order(target, index, items, value)
+    if not _same_view(value, target):
         if _is_flat(x) and np.ndim(value):
             if isinstance(value, TracedArray) and value._storage is x._storage:
                 raise refuse("x.flat[...] = a view of x", "NumPy reads elements that it has "
@@ -300,6 +303,31 @@ def __setitem__(x: TracedArray, index: Any, value: Any) -> None:
             if np.size(value) != target.size:
                 value = np.resize(value, target.shape)  # repeated until there are enough
         target.write(_fitted(value, target, not any(item.kind == "array" for item in items)).node)
+
+
+def _require_order(target: TracedArray, index: Any, items: Sequence[Item], value: Any) -> None:
+    """Refuse a write at positions that may repeat, if NumPy may not go through them in C order: the last write stays.
+
+    It takes the order in which the positions and the value lie, if both agree and are elements.
+    """
+    places = [each.value for each in items if each.kind == "array"]
+    shape = np.broadcast_shapes(*(each.shape for each in places))
+    arrays = [lift(each) for each in _entries(index) if np.ndim(each)]
+    rows = all(each.row_major for each in arrays)
+    by = arrays if rows else [value] if isinstance(value, TracedArray) and value.row_major and value.shape == shape else []
+    for each in by:
+        if each.ndim > 1:
+            each.recorder.by_layout(each)
+    if by or np.size(value) == 1 or target.size > math.prod(shape) or (len(shape) == len(arrays) == 1):
+        return
+    known = [target.recorder.known(each.node) for each in places]
+    if any(each is None for each in known) or not _all_differ([np.broadcast_to(each, shape).ravel() for each in known]):
+        raise refuse("a write at positions that may repeat", "NumPy writes them in the order of memory, where another one "
+                     "may be the last", "Write i = i.copy() before x[i] = v, for each index that is an array")
+
+
+def _all_differ(positions: list[Any]) -> bool:
+    return len({*zip(*(each.tolist() for each in positions), strict=True)}) == positions[0].size
 
 
 def _mask(x: TracedArray, items: Sequence[Item]) -> tuple[TracedArray, tuple[int, int]]:
