@@ -245,3 +245,13 @@ def test_copies_and_known_values_are_none():
         assert repr(three) == "np.float64(3.0)"
         return copy.deepcopy(x) + copy.copy(x) + float(three) + int(three) + hash(three) * 0, f"{three}"
     assert (ms.jit(f, target="python")(X)[0] == X * 2 + 6).all() and sys.version_info
+
+
+def test_what_is_found_at_the_end_names_the_program_and_not_its_caller():
+    def program(x):
+        w = x.T + 1
+        q = w.reshape(-1)
+        w[0] = 5
+        return q
+    with pytest.raises(ms.TraceError, match=rf"test_right_errors.py:{program.__code__.co_firstlineno}: a reshape of a transposed"):
+        ms.jit(program, target="reference")(np.ones((3, 4)))

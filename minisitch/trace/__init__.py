@@ -171,6 +171,7 @@ def _trace(fn: Callable, arguments: tuple[tuple, dict[str, Any]], numbers: Numbe
         names = [re.sub(r"[^\w.]", "_", name) for name, part in parts if isinstance(part, Leaf)]
         arrays = [_parameter(leaf, name, i) for i, (leaf, name) in enumerate(zip(leaves, names, strict=True))]
         result, positional, named = _run(fn, inputs, arrays, recorder)
+        recorder.ended = True
         _require_same_nest((positional, named), inputs, arrays, [re.split(r"\W", name)[0] for name, _ in parts])
         require_end((), {"": result}, "the result", _is_traced)
         results, outputs = flatten(result, _is_traced)

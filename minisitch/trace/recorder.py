@@ -100,7 +100,13 @@ def _program_code(fn: Callable) -> CodeType | None:
 
 
 def user_line() -> tuple[str, str]:
-    """``("model.py:12", "softmax")``: the user's current line and its function."""
+    """``("model.py:12", "softmax")``: the user's current line and its function.
+
+    After the program's last line it is its first one: the line around is its caller's.
+    """
+    recorder = ACTIVE.get()
+    if recorder is not None and recorder.ended:
+        return recorder.begins
     frame = user_frame()
     if frame is None:
         return "", ""
@@ -227,6 +233,7 @@ class Recorder:
     def __init__(self, program: str, begins: tuple[str, str]) -> None:
         self.program = program  # the file of the traced function
         self.begins = begins  # its first line, as ``user_line`` says it
+        self.ended = False
         self.refused: list[tuple[TraceError, bool]] = []  # each with whether the user's line asked
         self.builder = Builder()
         # id of an ndarray -> itself, its node
