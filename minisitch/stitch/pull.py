@@ -65,7 +65,7 @@ def operands_at(graph: Graph, node: Node, position: Position, load: LoadIndex) -
     if node.op == "gather":
         return _gather_at(node, position, shapes, load)
     if node.op == "broadcast":
-        position = tuple(ZERO if n == 1 else i for i, n in zip(position, shapes[0], strict=True))
+        position = _inside(position, shapes[0])
     elif node.op == "reshape":
         position = unravel(linear(position, node.type.shape), shapes[0])
     elif node.op == "transpose":
@@ -77,15 +77,19 @@ def operands_at(graph: Graph, node: Node, position: Position, load: LoadIndex) -
     return tuple(Read(a, position) for a in node.args)  # a map's own position, or the moved one
 
 
+def _inside(position: Position, shape: Shape) -> Position:
+    """The position with 0 on each axis of one: such an axis has no other element."""
+    return tuple(ZERO if n == 1 else i for i, n in zip(position, shape, strict=True))
+
+
 def _concatenate_at(node: Node, position: Position, shapes: Sequence[Shape]) -> Reads:
-    axis, offset, found = node.attr("axis"), 0, []
+    axis, first, found = node.attr("axis"), 0, []
     for arg, shape in zip(node.args, shapes, strict=True):
-        guard = settle([Within(position[axis], offset, offset + shape[axis])])
-        # where the guard holds, an axis of one is read at 0
-        inside = position[axis] + -offset if shape[axis] != 1 else ZERO
-        moved = tuple(inside if a == axis else i for a, i in enumerate(position))
-        found.append(None if guard is None else Read(arg, moved, guard))
-        offset += shape[axis]
+        end = first + shape[axis]
+        guard = settle([Within(position[axis], first, end)])
+        moved = *position[:axis], position[axis] + -first, *position[axis + 1:]
+        found.append(None if guard is None else Read(arg, _inside(moved, shape), guard))
+        first = end
     return tuple(found)
 
 
@@ -95,12 +99,12 @@ def _update_at(node: Node, position: Position, shapes: Sequence[Shape]) -> Reads
         distance = i + -a if s > 0 else i * -1 + a
         steps, off = distance.divmod(abs(s))
         conditions += [Within(steps, 0, n), Within(off, 0, 1)]
-        inner.append(steps if n != 1 else ZERO)
+        inner.append(steps)
     guard = settle(conditions)
     if guard is None:
         return Read(node.args[0], position), None
     base = Read(node.args[0], position) if guard else None  # an update of everything reads no base
-    return base, Read(node.args[1], tuple(inner), guard)
+    return base, Read(node.args[1], _inside(tuple(inner), shapes[1]), guard)
 
 
 def _gather_at(node: Node, position: Position, shapes: Sequence[Shape], load: LoadIndex) -> Reads:
@@ -109,7 +113,8 @@ def _gather_at(node: Node, position: Position, shapes: Sequence[Shape], load: Lo
     at, rest = position[:rank], iter(position[rank:])
     chosen = {axis: load(v, at, shapes[0][axis]) for axis, v in zip(axes, indices, strict=True)}
     source = tuple(chosen[a] if a in chosen else next(rest) for a in range(len(shapes[0])))
-    wanted = (Read(value, at) if chosen[axis].loaded else None for axis, value in zip(axes, indices, strict=True))
+    wanted = [Read(value, at) if chosen[axis].loaded else None
+              for axis, value in zip(axes, indices, strict=True)]
     return (Read(node.args[0], source), *wanted)
 
 
