@@ -251,7 +251,7 @@ def requests(source: KernelSource) -> list[compiler.Request]:
 def _launcher(source: KernelSource, target: str) -> Callable[..., None] | DeviceKernel:
     """The launch function of one kernel on a target."""
     if target == "step":
-        return _step_launcher(source)
+        return functools.partial(_step_kernel, source)
     if target == "cuda":
         kernel = DeviceKernel.of(source)
         if kernel.grid:
@@ -308,13 +308,11 @@ def _run_plain(function: Callable[..., None], tasks: int, *buffers: Array) -> No
         function(0, tasks, *buffers)
 
 
-def _step_launcher(source: KernelSource) -> Callable[..., None]:
+def _step_kernel(source: KernelSource, *buffers: Array) -> None:
     kernel = source.kernel
-
-    def launch(*buffers: Array) -> None:
-        names = [b.name for b in kernel.parameters]
-        reads, writes = ([b.name for b in kernel.parameters if b.scope == scope] for scope in ("input", "output"))
-        wave = kernel.device.wave(kernel.block, kernel.shared_bytes, kernel.registers)
-        simt.step(source.text, dict(zip(names, buffers, strict=True)), kernel.grid, kernel.block,
-                  inputs=reads, outputs=writes, wave=wave, rounds=sys.maxsize)  # emitted loops end
-    return launch
+    names = [b.name for b in kernel.parameters]
+    reads, writes = ([b.name for b in kernel.parameters if b.scope == scope]
+                     for scope in ("input", "output"))
+    wave = kernel.device.wave(kernel.block, kernel.shared_bytes, kernel.registers)
+    simt.step(source.text, dict(zip(names, buffers, strict=True)), kernel.grid, kernel.block,
+              inputs=reads, outputs=writes, wave=wave, rounds=sys.maxsize)  # emitted loops end

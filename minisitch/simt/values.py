@@ -221,13 +221,11 @@ def _pow(x: Any, y: Any) -> Any:
     return np.power(np.reshape(base, 1), np.reshape(y, 1))[0]
 
 
-_SAME_NAME = ("exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "sin", "cos", "tan", "sinh",
-              "cosh", "tanh", "fabs", "floor", "ceil", "trunc", "hypot", "fmod", "copysign")
-_OTHER_NAME = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "atan2": "arctan2",
-               "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh"}
+_OF_NUMPY = ("exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "sin", "cos", "tan", "sinh",
+             "cosh", "tanh", "asin", "acos", "atan", "atan2", "asinh", "acosh", "atanh", "fabs",
+             "floor", "ceil", "trunc", "hypot", "fmod", "copysign")
 MATH = SimpleNamespace(
-    **{name: getattr(np, name) for name in _SAME_NAME},
-    **{name: getattr(np, numpy_name) for name, numpy_name in _OTHER_NAME.items()},
+    **{name: getattr(np, name) for name in _OF_NUMPY},
     **{name: _test_of(getattr(np, name)) for name in ("isnan", "isinf", "isfinite")},
     **{name: _float_of(getattr(math, name)) for name in ("erf", "erfc", "gamma", "lgamma")},
     pow=_pow, pi=math.pi, e=math.e, inf=math.inf, nan=math.nan,

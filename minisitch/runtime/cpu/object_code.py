@@ -85,16 +85,12 @@ def _machine() -> Any:
 
 def image_of(compiled: Any) -> Image:
     """The object code of a ``numba.cfunc``."""
-    module = _module(compiled)
+    from llvmlite import binding as llvm
+
+    module = llvm.parse_assembly(compiled.inspect_llvm(), llvm.create_context())
     parts = (*module.functions, *module.global_variables)
     calls = tuple(p.name for p in parts if p.is_declaration and not p.name.startswith("llvm."))
     return Image(compiled.native_name, calls, _machine().emit_object(module))
-
-
-def _module(compiled: Any) -> Any:
-    from llvmlite import binding as llvm
-
-    return llvm.parse_assembly(compiled.inspect_llvm(), llvm.create_context())
 
 
 # ---------------------------------------------------------------- what else object code depends on

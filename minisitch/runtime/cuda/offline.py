@@ -129,18 +129,13 @@ def read_back(name: str, ptx: str, registers: int, architecture: str) -> Assembl
         sass = _tidy(_run("nvdisasm", "--print-code", str(machine))[0], name)
     spilled = re.findall(r"(\d+) bytes spill stores", said)
     used = re.findall(r"Used (\d+) registers", said)
+    declared = re.findall(r"^\s*(?:\.visible )?\.shared .*\[(\d+)\];", ptx, re.MULTILINE)
     return Assembled(
-        name, architecture, max(map(int, used)), sum(map(int, spilled)), _shared_bytes(ptx),
+        name, architecture, max(map(int, used)), sum(map(int, spilled)), sum(map(int, declared)),
         len(re.findall(r"\b(?:bar|barrier)\.sync", ptx)),
         len(re.findall(r"\bbar\.warp\.sync", ptx)),
         len(re.findall(r"\bcudaCGSynchronize,", ptx)), len(DOUBLE.findall(sass)),
         len(re.findall(r"\bld\.global\.nc", ptx)), _widths(sass), ptx, sass)
-
-
-def _shared_bytes(ptx: str) -> int:
-    """Bytes of shared memory that the kernel declares, without the system's own."""
-    declared = re.findall(r"^\s*(?:\.visible )?\.shared .*\[(\d+)\];", ptx, re.MULTILINE)
-    return sum(map(int, declared))
 
 
 def _widths(sass: str) -> tuple[tuple[str, int, int], ...]:

@@ -15,7 +15,6 @@ from dataclasses import replace
 
 from ...device import Device
 from ...fuse import (
-    ALL_INGREDIENTS,
     FREE,
     Decision,
     FusionPlan,
@@ -30,7 +29,6 @@ from ...fuse import (
 from ...graph import Graph
 from ...stitch.body import extract
 from ..ask import fuse
-from ..prices import digest
 from .pipeline import Pipeline, PipelineRefusal, design, refusal
 from .predict import balanced
 from .select import select
@@ -67,10 +65,9 @@ def kitsune(graph: Graph, device: Device) -> FusionPlan:
 def _design(graph: Graph, pattern: Pattern, device: Device, known: dict[str, Designed]) -> Designed:
     """Design the pipeline of a pattern. Equal bodies are designed once."""
     body = extract(graph, pattern).graph
-    key = digest(body, ALL_INGREDIENTS)
-    if key not in known:
-        known[key] = _dealt(body, design(body, device), device)
-    return known[key]
+    if body.structure not in known:
+        known[body.structure] = _dealt(body, design(body, device), device)
+    return known[body.structure]
 
 
 def _finish(plan: FusionPlan, designs: dict[Pattern, Designed],
