@@ -37,11 +37,7 @@ def takes_column_whole(phase: ir.Phase) -> bool:
 
 def digits_of(index: Index, var: str) -> Iterable[Digit]:
     """The digits of a loop variable in an index."""
-    for _, atom in index.terms:
-        if isinstance(atom, Digit) and atom.var == var:
-            yield atom
-        elif isinstance(atom, (Quotient, Remainder)):
-            yield from digits_of(atom.of, var)
+    return (d for d in index.leaves() if isinstance(d, Digit) and d.var == var)
 
 
 def digit_strides(phase: ir.Phase, var: str, total: int) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from itertools import takewhile
 
 from ..kernel import Kernel, ir
 from ..kernel.nests import Innermost, parts, rewritten
-from ..stitch.index import Digit, Guard, Index, Quotient, Remainder
+from ..stitch.index import Digit, Guard, Index
 from .registry import kernel_pass
 
 
@@ -86,13 +86,14 @@ class _Windows:
             return stmt
         *_, around, last = (None, *innermost.loops)
         inner = [x for x in (around if last.kind == "unrolled" else None, last) if x]
-        mine = [(c, a) for c, a in stmt.index.terms if any(_depends(a, x.var) for x in inner)]
+        changing = {x.var for x in inner}
+        mine = [t for t in stmt.index.terms if changing & Index(0, (t,)).variables]
         base = Index(stmt.index.const, tuple(t for t in stmt.index.terms if t not in mine))
         whole = [(c, x) for c, a in mine for x in inner
                  if a == Digit(x.var, 1, self.extent[x.var]) and c > 0]
         if not mine or len(whole) != len(mine) or len(mine) > len(inner) or base.loaded:
             return stmt
-        changes = {x.var for x in inner}.union(*(c.index.loaded for c in stmt.guard))
+        changes = changing.union(*(c.index.loaded for c in stmt.guard))
         moves = any(c.index.variables & changes for c in stmt.guard)
         if stmt.guard and (isinstance(stmt, ir.Store) or moves):
             return stmt  # part of the window may lie outside
@@ -133,9 +134,3 @@ def _placed(nest: ir.Nest, loops: tuple[ir.Loop, ...], windows: dict[int, list[i
             stmt = replace(stmt, body=_placed(stmt.body, loops, windows, depth + 1))
         rest.append(stmt)
     return (*first, *windows.get(depth, ()), *rest)
-
-
-def _depends(atom: object, name: str) -> bool:
-    if isinstance(atom, (Quotient, Remainder)):
-        return name in atom.of.variables
-    return atom.var == name  # type: ignore[attr-defined]
