@@ -31,13 +31,14 @@ def is_flat(phase: ir.Phase) -> bool:
 
 def takes_column_whole(phase: ir.Phase) -> bool:
     """Whether the indices of a flat phase use the whole column, and never a digit of it."""
-    digits = (d for s in parts(phase).body for i in ir.indices(s) for d in digits_of(i, "col"))
+    digits = digits_of(parts(phase).body, "col")
     return all((d.stride, d.size) == (1, phase.cols) for d in digits)
 
 
-def digits_of(index: Index, var: str) -> Iterable[Digit]:
-    """The digits of a loop variable in an index."""
-    return (d for d in index.leaves() if isinstance(d, Digit) and d.var == var)
+def digits_of(stmts: Iterable[ir.Stmt], var: str) -> Iterable[Digit]:
+    """The digits of a loop variable in the indices of statements."""
+    leaves = (leaf for s in stmts for index in ir.indices(s) for leaf in index.leaves())
+    return (leaf for leaf in leaves if isinstance(leaf, Digit) and leaf.var == var)
 
 
 def digit_strides(phase: ir.Phase, var: str, total: int) -> tuple[int, ...]:
@@ -47,10 +48,8 @@ def digit_strides(phase: ir.Phase, var: str, total: int) -> tuple[int, ...]:
     """
     total = max(1, total)
     found = {1, total}
-    for stmt in (*parts(phase).body, *parts(phase).after):
-        for index in ir.indices(stmt):
-            for digit in digits_of(index, var):
-                found |= {digit.stride, digit.stride * digit.size}
+    for digit in digits_of((*parts(phase).body, *parts(phase).after), var):
+        found |= {digit.stride, digit.stride * digit.size}
     strides = sorted(found - {0})  # an empty axis splits nothing
     nested = all(b % a == 0 for a, b in zip(strides, strides[1:], strict=False))
     nested = nested and strides[-1] == total

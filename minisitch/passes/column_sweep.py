@@ -78,6 +78,6 @@ def _sweep(segment: ir.Segment, phase: ir.Phase) -> int:
     if not light or not sums or phase.cols < SWEEP or phase.serial < FEW:
         return 1
     most = min(SWEEP, MOST_UNROLLED // (len(parts(phase).body) + len(parts(phase).folds)))
-    digits = (d for s in parts(phase).body for i in ir.indices(s) for d in axes.digits_of(i, "ser"))
+    digits = axes.digits_of(parts(phase).body, "ser")
     edges = {phase.serial, *(edge for d in digits for edge in (d.stride, d.stride * d.size))} - {1}
     return next((n for n in range(most, 1, -1) if all(edge % n == 0 for edge in edges)), 1)
