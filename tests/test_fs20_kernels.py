@@ -466,12 +466,13 @@ def test_limits_are_named_with_their_numbers():
 
 def test_planning_grows_with_the_graph_and_no_faster():
     """Hundreds of softmaxes in a row, four vertices each."""
+    plans = {}
+
     def planning(times):
         graph = simplify(traced(softmaxes(times), (64, 128)))
-        return lambda: fuse(graph, "fs20", renamed(V100))
-    found = planning(10)()
-    assert len(found.kernels) < 0.1 * len(fuse(found.graph, "xla", V100).kernels)
+        return lambda: plans.setdefault(times, fuse(graph, "fs20", renamed(V100)))
     assert growth(planning, 10, 4) < 1.05, "of 280 nodes"
+    assert len(plans[10].kernels) < 0.1 * len(fuse(plans[10].graph, "xla", V100).kernels)
 
 
 def test_row_reduces_only_meet_readers_of_their_rows():

@@ -1,6 +1,7 @@
 """The workloads of FusionStitching 2020 and AStitch: gradients against finite differences, compiled programs against
 NumPy, and what makes each program the network that its name says."""
 
+import functools
 import importlib
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import minisitch as ms
+from minisitch.lower import lower_program
+from minisitch.runtime.assemble import assemble
 from minisitch.strategies.ask import fuse
 from minisitch.trace import flatten
 
@@ -72,16 +75,25 @@ def make_full(name, monkeypatch):
 
 
 # ---------------------------------------------------------------- every program
-@pytest.mark.parametrize("strategy", ["xla", "astitch"])
-@pytest.mark.parametrize("name", NAMES)
-def test_kernels_compute_what_numpy_computes(name, strategy):
-    """In float64, where rounding cannot hide a mistake in a small gradient."""
+@functools.cache
+def exact(name):
+    """The small program's arguments in float64, and what NumPy makes of them."""
     fn, args = make(name)
     args = in_float64(args)
-    found, wanted = flatten(ms.jit(fn, strategy=strategy, target="python")(*args)), flatten(fn(*args))
-    assert found[1] == wanted[1]
-    for got, want in zip(found[0], wanted[0], strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-11 * max(1.0, np.max(np.abs(want))))
+    return args, flatten(fn(*args))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kernels_compute_what_numpy_computes(name):
+    """In float64, where rounding cannot hide a mistake in a small gradient. Both strategies lower one trace."""
+    args, (wanted, tree) = exact(name)
+    compiled = ms.jit(make(name)[0], strategy="astitch", target="python").compile(*args)
+    unfused = assemble(lower_program(compiled.stages.program, "xla", "python", compiled.stages.device), "python")
+    for each in (compiled, unfused):
+        found, nest = flatten(each(flatten(args)[0]))
+        assert nest == tree
+        for got, want in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-11 * max(1.0, np.max(np.abs(want))))
 
 
 @pytest.mark.parametrize("name", ["bert_infer", "dien_infer", "transformer_infer"])
@@ -95,8 +107,7 @@ def test_the_cuda_text_does_too(name):
 def test_single_precision_throughout(name):
     fn, args = make(name)
     assert not [n for n in ms.trace(fn, args).graph.nodes if n.type.dtype == "float64"]
-    results, exact = flatten(fn(*args))[0], flatten(fn(*in_float64(args)))[0]
-    for got, want in zip(results, exact, strict=True):
+    for got, want in zip(flatten(fn(*args))[0], exact(name)[1][0], strict=True):
         assert np.asarray(got).dtype in (np.float32, np.int64) and np.isfinite(got).all()
         if want.size > 1 and np.max(np.abs(want)) > 1e-3:  # gradients that are zero but for rounding are left out
             np.testing.assert_allclose(got, want, atol=3e-3 * np.max(np.abs(want)))
