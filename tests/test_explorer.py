@@ -16,6 +16,7 @@ import time
 import tomllib
 import urllib.error
 import urllib.request
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -261,13 +262,19 @@ def test_two_nodes_that_are_apart_have_a_cut_a_rule_and_the_strategies_that_join
     assert joined["together"] and not joined["rules"] and "thread-composition" in found["decisions"][joined["said"][0]]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_every_pair_that_is_apart_is_explained(strategy):
+@cache
+def two_products():
+    """Products and what is between and beside them. An exploration has the stages of every strategy."""
     def layers(x, w):
         h = np.tanh(x @ w)
         return softmax(h) @ w, h * 2
 
-    found = explored(layers, (NUMBERS[:8, :16], NUMBERS[:16, :16]), {}, strategy)
+    return explored(layers, (NUMBERS[:8, :16], NUMBERS[:16, :16]), {}, "auto")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_pair_that_is_apart_is_explained(strategy):
+    found = two_products()
     answer = plans.why(found.all_stages, strategy)
     apart = [pair for pair in answer["pairs"].values() if not pair["together"]]
     ways = [pair for pair in apart if pair["cut"]]

@@ -349,7 +349,7 @@ def large(name, count):
 
 def calls(graph, strategy_name):
     """How many Python functions planning calls: the same on every machine, busy or not."""
-    profile = cProfile.Profile(builtins=False)
+    profile = cProfile.Profile(subcalls=False, builtins=False)
     profile.runcall(lowered, graph, strategy_name, "step", V100, "schedule")
     return sum(entry.callcount for entry in profile.getstats())
 
