@@ -332,7 +332,7 @@ def show(index: Index, totals: Mapping[str, int] | None = None, names: Mapping[s
     if index.const or not parts:
         parts.append(("- " if index.const < 0 else "+ ") + str(abs(index.const)))
     joined = " ".join(parts)
-    return joined.removeprefix("+ ") if joined.startswith("+ ") else "-" + joined[2:]
+    return joined[2:] if joined[0] == "+" else "-" + joined[2:]
 
 
 def _simple(text: str) -> bool:

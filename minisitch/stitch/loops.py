@@ -109,11 +109,11 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
     # 5
     if not stitching.barriers and _behind_barriers(plan):
         plan = arranged(kept, rowwise=True)
-    if not stitching.barriers and (waits := _behind_barriers(plan)):
-        value, reader = min(waits.items())
-        raise BarrierNeeded(f"%{reader} {graph[reader].op} reads %{value} {graph[value].op}, which other blocks compute: "
-                            "that needs a grid barrier, which this composition forbids; put them in two kernels",
-                            value, reader)
+        if waits := _behind_barriers(plan):
+            value, reader = min(waits.items())
+            raise BarrierNeeded(f"%{reader} {graph[reader].op} reads %{value} {graph[value].op}, "
+                                "which other blocks compute: that needs a grid barrier, which this "
+                                "composition forbids; put them in two kernels", value, reader)
     return replace(plan, decisions=(*decisions, *plan.decisions))
 
 

@@ -204,7 +204,8 @@ def map_of(node: Node, partition: Partition, space: Space, thread_map: ThreadMap
     return SubRoot(node.id, "map", node.id, shape, partition, space, partition.position(shape), thread_map)
 
 
-def fold_of(graph: Graph, node: Node, role: str, partition: Partition, space: Space, thread_map: ThreadMap) -> SubRoot:
+def fold_of(graph: Graph, node: Node, role: str, partition: Partition, space: Space,
+            thread_map: ThreadMap) -> SubRoot:
     """The sub-root that folds the operand of a reduce, or a part of it."""
     operand, axes = graph[node.args[0]], node.attr("axes")
     domain = operand.type.shape
