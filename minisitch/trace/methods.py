@@ -20,7 +20,7 @@ from .recorder import ACTIVE
 CACHE = type(functools.cache(len))
 # the member, its replacement, who needs it
 _lent: dict[tuple[type, str], tuple[Any, Any, list[object]]] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()  # a finalizer may trace, too
 
 
 def _traced(fn: Any, kinds: tuple[type, ...] = (FunctionType,)) -> Any:
