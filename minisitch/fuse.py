@@ -103,9 +103,8 @@ class Stitching(Composition):
 
         The names of kernels depend on this text.
         """
-        always = ("adaptive", "merge", "keep")
         shown = [f"{name}={value!r}" for name, value in vars(self).items()
-                 if name in always or value != getattr(Stitching, name)]
+                 if name in ("adaptive", "merge", "keep") or value != getattr(Stitching, name)]
         return f"Stitching({', '.join(shown)})"
 
 
@@ -252,8 +251,8 @@ def make_plan(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]],
     unless one of the ``pipelines`` holds it. Sources need not be listed, nor views that are not
     stored (``operations_of``): every pattern that reads one computes it. The outputs of each kernel
     are found here. All kernels get the ``composition``. ``decisions`` are kept in the plan. Raises
-    PlanError for an id of no fusible node, for kernels that wait for each other, and for arguments
-    of another type.
+    PlanError for an id of no fusible node and for kernels that wait for each other, MinisitchError
+    for arguments of another kind.
     """
     listed = _checked(graph, strategy, kernels)
     flows = [Pattern(tuple(p), (), "pipeline") for p in pipelines]
@@ -275,16 +274,14 @@ def make_plan(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]],
 
 def _checked(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]]) -> list[Sequence[int]]:
     """The kernels as a list. Raises PlanError if they are not lists of ids of fusible nodes."""
-    where = f"strategy {strategy}:"
-    if not isinstance(graph, Graph) or not isinstance(kernels, Iterable):
-        raise PlanError(f"{where} make_plan takes a Graph and lists of ids, not {graph!r:.40} and {kernels!r:.40}")
+    needs("make_plan(graph, 'mine', [[1, 2], [3]])", (graph, Graph), (strategy, str), (kernels, Iterable))
     listed = list(kernels)
     if flat := [k for k in listed if isinstance(k, int)]:
-        raise PlanError(f"{where} {flat[0]} is not a kernel; a kernel is a list of ids, as in [[1, 2], [3]]")
+        raise PlanError(f"strategy {strategy}: {flat[0]} is not a kernel; a kernel is a list of ids, as in [[1, 2], [3]]")
     for value in chain.from_iterable(listed):
         if not isinstance(value, int) or not 0 <= value < len(graph) or not is_fusible(graph[value]):
-            raise PlanError(f"{where} a kernel holds {value!r}; it may hold ids of maps, reduces "
-                            f"and moves, and the graph has %0 to %{len(graph) - 1}")
+            raise PlanError(f"strategy {strategy}: a kernel holds {value!r}; it may hold ids of maps, "
+                            f"reduces and moves, and the graph has %0 to %{len(graph) - 1}")
     return listed
 
 
@@ -363,8 +360,7 @@ def topological(after: Sequence[Iterable[int]], rank: Callable[[int], int]) -> l
     Positions on a circle, and behind one, are left out.
     """
     waits = Counter(chain.from_iterable(after))
-    ready = [(rank(i), i) for i in range(len(after)) if not waits[i]]
-    heapq.heapify(ready)
+    ready = sorted((rank(i), i) for i in range(len(after)) if not waits[i])  # sorted, so a heap
     order: list[int] = []
     while ready:
         order.append(heapq.heappop(ready)[1])
@@ -408,9 +404,8 @@ def verify_plan(plan: FusionPlan) -> FusionPlan:
             if value in written:
                 raise PlanError(f"%{value} {graph[value].op} is written by two patterns; let one write it")
             written.add(value)
-    for output in graph.outputs:
-        if read_in_place(graph, output) not in written:
-            raise PlanError(f"no pattern writes output %{output} {graph[output].op}; a pattern must")
+    if missing := sorted(returned(graph) - written):
+        raise PlanError(f"no pattern writes output %{missing[0]} {graph[missing[0]].op}; a pattern must")
     return plan
 
 

@@ -53,8 +53,8 @@ WORDS = {
     "a device that is a list": (lambda: ms.get_device(["v100"]), ms.DeviceError, "unknown device ['v100']"),
     "an argument for a tuple": (lambda: ms.trace(f, None), ms.TraceError, "trace takes the arguments of a function as a tuple"),
     "a pass without a name": (lambda: ms.kernel_pass(f), ms.MinisitchError, "@kernel_pass('mine')"),
-    "a plan of no graph": (lambda: ms.make_plan(None, "mine", []), ms.PlanError, "strategy mine: make_plan takes a Graph and lists of ids, not None"),
-    "a plan of no kernels": (lambda: ms.make_plan(ms.Graph((), ()), "mine", None), ms.PlanError, "make_plan takes a Graph and lists of ids"),
+    "a plan of no graph": (lambda: ms.make_plan(None, "mine", []), ms.MinisitchError, "make_plan got NoneType, str, list; write make_plan(graph, 'mine', [[1, 2], [3]])"),
+    "a plan of no kernels": (lambda: ms.make_plan(ms.Graph((), ()), "mine", None), ms.MinisitchError, "make_plan got Graph, str, NoneType; write make_plan"),
     "a pass of ours": (lambda: ms.kernel_pass("vectorize")(f), ms.MinisitchError, "register yours under another name"),
     "a type for an array": (lambda: ms.jit(f)(ms.TensorType((4,))), ms.TraceError, "a call needs values. Pass an array"),
 }
