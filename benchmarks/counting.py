@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from minisitch.fuse import FREE
+from minisitch.fuse import VIEWS
 from minisitch.graph import Graph
 
 from .results import ROOT
@@ -56,7 +56,7 @@ def operators(graph: Graph) -> list[Operator]:
 
 def computing(graph: Graph, operator: Operator) -> tuple[int, ...]:
     """The nodes of an operator that compute; all of it, if they are views."""
-    return tuple(n for n in operator.nodes if graph[n].op not in FREE) or operator.nodes
+    return tuple(n for n in operator.nodes if graph[n].op not in VIEWS) or operator.nodes
 
 
 def fused(graph: Graph, found: Sequence[Operator], groups: Sequence[Sequence[int]]) -> list[Operator]:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from minisitch.device import Device
 from minisitch.errors import PipelineError
-from minisitch.fuse import FREE
+from minisitch.fuse import VIEWS
 from minisitch.graph import Graph
 from minisitch.strategies.kitsune.models.balance import Channel, StageLoad, entries_of
 from minisitch.strategies.kitsune.models.rates import depths, reads, sequence
@@ -40,7 +40,7 @@ def operators(graph: Graph, pipeline: Pipeline) -> tuple[Stage, ...]:
     role: dict[int, Role] = {FOLD: "fan_in", FINAL: "final"}
     return tuple(Stage(f"{node.op}_{node.id}", (node.id,), "tensor" if node.op == "matmul" else "simt",
                        role.get(pipeline.axes[node.id] or 0, "map"))
-                 for node in graph.nodes if node.kind != "source" and node.op not in FREE)
+                 for node in graph.nodes if node.kind != "source" and node.op not in VIEWS)
 
 
 def bulk_synchronous(loads: Sequence[StageLoad], channels: Sequence[Channel], device: Device) -> Simulation:

@@ -36,7 +36,7 @@ from minisitch import STRATEGIES, Program, get_device, trace
 from minisitch.device import Device
 from minisitch.errors import MinisitchError
 from minisitch.explain.compare import duration, size
-from minisitch.fuse import FREE, FusionPlan, Pattern, is_fusible, make_plan
+from minisitch.fuse import VIEWS, FusionPlan, Pattern, is_fusible, make_plan
 from minisitch.graph import Graph
 from minisitch.reference import evaluate
 from minisitch.runtime import assemble, choose_device, lower_program
@@ -152,14 +152,14 @@ def pattern_bytes(graph: Graph, pattern: Pattern, device: Device) -> int:
 
 def operator_plan(graph: Graph) -> FusionPlan:
     """Each operator a kernel; of a linear layer the product is a library call and the bias a kernel."""
-    groups = [[n for n in each.nodes if is_fusible(graph[n]) and graph[n].op not in FREE] for each in operators(graph)]
+    groups = [[n for n in each.nodes if is_fusible(graph[n]) and graph[n].op not in VIEWS] for each in operators(graph)]
     return make_plan(graph, "operators", groups)
 
 
 def operator_bytes(graph: Graph, device: Device) -> int:
     """Bytes where each operator is one launch: a linear layer's product does not travel before its bias is added."""
     kernels = {n for each in operators(graph) for n in each.nodes if graph[n].op == "matmul"
-               and any(is_fusible(graph[m]) and graph[m].op not in FREE for m in each.nodes)}
+               and any(is_fusible(graph[m]) and graph[m].op not in VIEWS for m in each.nodes)}
     return plan_bytes(operator_plan(graph), device) - sum(2 * graph[n].type.nbytes for n in kernels)
 
 
@@ -199,7 +199,7 @@ def launches(found: Sequence[Operator], body: Body, pipeline: Pipeline) -> tuple
     here = {whole: node for node, whole in enumerate(body.origin)}
     made = []
     for number, each in enumerate(found):
-        nodes = tuple(sorted(here[n] for n in each.nodes if n in here and body.graph[here[n]].op not in FREE))
+        nodes = tuple(sorted(here[n] for n in each.nodes if n in here and body.graph[here[n]].op not in VIEWS))
         if nodes:
             kind = "tensor" if any(body.graph[n].op == "matmul" for n in nodes) else "simt"
             role = "final" if all(pipeline.axes[n] == FINAL for n in nodes) else "map"
@@ -208,7 +208,7 @@ def launches(found: Sequence[Operator], body: Body, pipeline: Pipeline) -> tuple
 
 
 def _computing(graph: Graph, pattern: Pattern) -> list[int]:
-    return [n for n in pattern.members if graph[n].kind != "source" and graph[n].op not in FREE] or list(pattern.outputs)
+    return [n for n in pattern.members if graph[n].kind != "source" and graph[n].op not in VIEWS] or list(pattern.outputs)
 
 
 def outside_us(graph: Graph, pattern: Pattern, device: Device) -> float:

@@ -66,7 +66,7 @@ def emit(kernel: Kernel, exact: bool = True) -> KernelSource:
         # Numba is told that no two arguments overlap, so buffers that share bytes are one argument.
         arguments = tuple(dict.fromkeys(kernel.owners[b] for b in outside))
         writer.lines += ["", ""]
-        with writer.block(f"def {name}(first, last, {', '.join(arguments)}):"):
+        with writer.indented(f"def {name}(first, last, {', '.join(arguments)}):"):
             for b in outside:
                 if b not in arguments:
                     writer.line(f"{b} = {kernel.owners[b]}", f"%{kernel.by_name[b].node} takes over its bytes")
@@ -109,7 +109,7 @@ def _tasks(segment: ir.Segment) -> int:
 class _CpuSegment(Printer):
     """Prints one segment."""
 
-    column = "cpu"
+    target = "cpu"
 
     def emit(self, first: str, last: str) -> None:
         """The loop over tasks, and what each does. ``first`` and ``last`` are text."""
@@ -117,14 +117,14 @@ class _CpuSegment(Printer):
         tasks = last if first == "0" else f"{first}, {last}"
         if s.carries:
             steps = s.thread_map.steps
-            with w.block(f"for part in range({tasks}):"):
-                self.nest(s.opening, s.totals())
+            with w.indented(f"for part in range({tasks}):"):
+                self.nest(s.opening, s.extents())
                 self._rows(f"part * {steps}", f"min(part * {steps} + {steps}, {s.rows})")
-                self.nest(s.closing, s.totals())
+                self.nest(s.closing, s.extents())
         elif s.chunks == 1 and s.slices == 1:
             self._rows(first, last)
         else:
-            with w.block(f"for task in range({tasks}):"):
+            with w.indented(f"for task in range({tasks}):"):
                 self._open_task()
                 self.phases()
 
@@ -133,7 +133,7 @@ class _CpuSegment(Printer):
         """A loop over rows. If several are taken at once: over the first row of each group."""
         step, rows = self.segment.step, last if first == "0" else f"{first}, {last}"
         head = f"for row in range({rows}):" if step == 1 else f"for first_row in range({first}, {last}, {step}):"
-        with self.w.block(head):
+        with self.w.indented(head):
             if step > 1:
                 self.w.line(f"rows = min({step}, {last} - first_row)")
             self.phases()
@@ -166,7 +166,7 @@ class _CpuSegment(Printer):
     def statement(self, stmt: ir.Stmt) -> None:
         """Windows are a CPU's own. A loop of one turn is only its body."""
         match stmt:
-            case ir.Loop(kind="serial", part="") if self.totals[stmt.var] == 1:
+            case ir.Loop(kind="serial", part="") if self.extents[stmt.var] == 1:
                 self.nest(stmt.body)
             case ir.Barrier():
                 pass

@@ -30,7 +30,7 @@ def emit(kernel: Kernel, exact: bool = True) -> KernelSource:
     w = Writer([f"{name} = {text}" for name, text in literals(kernel).items()], exact=exact)
     w.lines += ["", ""]
     arguments = tuple(b.name for b in kernel.parameters)
-    with w.block(f"def {kernel.name}({', '.join(arguments)}):"):
+    with w.indented(f"def {kernel.name}({', '.join(arguments)}):"):
         w.line("thread = cuda.threadIdx.x")
         if kernel.grid_barriers:
             w.line("grid = cuda.cg.this_grid()")
@@ -66,7 +66,7 @@ def emit_segments(kernel: Kernel, writer: Writer, block: str = "cuda.blockIdx.x"
 class _CudaSegment(Printer):
     """Prints one segment."""
 
-    column = "cuda"
+    target = "cuda"
 
     def emit(self, number: int, block: str, barrier: str) -> None:
         """Its tasks, which the blocks take in turn."""
@@ -75,10 +75,10 @@ class _CudaSegment(Printer):
         self._open_lanes(s.threads(self.kernel.block))
         if s.carries:
             parts = s.thread_map.blocks
-            with w.block(f"for part_block in range({block}, {parts}, {grid}):"):
-                self.nest(s.opening, s.totals())
+            with w.indented(f"for part_block in range({block}, {parts}, {grid}):"):
+                self.nest(s.opening, s.extents())
                 self._tasks("part_block", parts)
-                self.nest(s.closing, s.totals())
+                self.nest(s.closing, s.extents())
         else:
             self._tasks(block, grid)
         if s.barrier == "grid":
@@ -88,7 +88,7 @@ class _CudaSegment(Printer):
     def _tasks(self, first: str, step: int) -> None:
         """The loop over the tasks of one block, or of one part of the column sums."""
         s = self.segment
-        with self.w.block(f"for task in range({first}, {s.tasks}, {step}):"):
+        with self.w.indented(f"for task in range({first}, {s.tasks}, {step}):"):
             self._open_task()
             self.phases()
             if s.task_barrier != "none":
@@ -148,7 +148,7 @@ class _CudaSegment(Printer):
             case ir.Barrier(scope):
                 self._wait(scope)
             case ir.VectorMove():
-                there, here = show(stmt.index, self.totals, {"col": ir.FIRST}), self.index(stmt.at)
+                there, here = show(stmt.index, self.extents, {"col": ir.FIRST}), self.index(stmt.at)
                 there, here = f"{stmt.buffer}, {there}", f"{stmt.registers}, {here}"
                 text = f"store_wide({there}, {here}" if stmt.stores else f"load_wide({here}, {there}"
                 self.w.line(f"{text}, {stmt.columns})", self.comment(stmt.node))
@@ -166,7 +166,7 @@ class _CudaSegment(Printer):
         assert lanes & (lanes - 1) == 0, f"{lanes} lanes cannot halve their distance"
         steps = ", ".join(str(lanes >> k) for k in range(1, lanes.bit_length()))
         self.w.line(f"for offset in ({steps}{',' * (lanes == 2)}):", f"%{fold.node} {fold.op} over {lanes} lanes")
-        self.w.line(f"    {fold.result} = {self.combined(fold, fold.result, self._of_neighbour(fold))}")
+        self.w.line(f"    {fold.result} = {self.step(fold, fold.result, self._of_neighbour(fold))}")
 
     def _of_neighbour(self, fold: ir.Fold) -> str:
         """The result of the thread ``offset`` lanes away.

@@ -169,7 +169,7 @@ def count(n: int, word: str) -> str:
 
 # ---------------------------------------------------------------- what every strategy needs
 # Views. Inside a kernel these moves only change an index.
-FREE = frozenset({"broadcast", "reshape", "transpose", "slice"})
+VIEWS = frozenset({"broadcast", "reshape", "transpose", "slice"})
 GENERATED = frozenset({"constant", "iota"})  # read no memory: each reader makes its own
 # inputs and outputs of one kernel (BladeDISC's bound; CUDA takes 4 kB of parameters)
 MOST_ARGUMENTS = 64
@@ -226,12 +226,12 @@ def view_source(graph: Graph, value: int) -> int:
     Transposes, slices and broadcasts of a reshape are strides. A reshape of a transpose is a copy,
     so the walk stops there, and the transposed value must be in memory.
     """
-    return read_in_place(graph, _behind(graph, value, FREE - {"reshape"}))
+    return read_in_place(graph, _behind(graph, value, VIEWS - {"reshape"}))
 
 
 def behind_views(graph: Graph, value: int) -> int:
     """The value at the end of a chain of views."""
-    return _behind(graph, value, FREE)
+    return _behind(graph, value, VIEWS)
 
 
 def reads_of(graph: Graph, node: Node) -> set[int]:
@@ -297,7 +297,7 @@ def stored_values(graph: Graph) -> set[int]:
 def operations_of(graph: Graph) -> list[int]:
     """What the lists for ``make_plan`` must hold: fusible nodes, but of the views only stored ones."""
     stored = stored_values(graph)
-    return [n.id for n in graph.nodes if is_fusible(n) and (n.op not in FREE or n.id in stored)]
+    return [n.id for n in graph.nodes if is_fusible(n) and (n.op not in VIEWS or n.id in stored)]
 
 
 def _with_views(graph: Graph, pattern: Pattern) -> Pattern:
@@ -307,7 +307,7 @@ def _with_views(graph: Graph, pattern: Pattern) -> Pattern:
     nodes, members, pending = graph.nodes, set(pattern.members), list(pattern.members)
     while pending:
         for arg in nodes[pending.pop()].args:
-            if arg not in members and (nodes[arg].op in FREE or nodes[arg].op in GENERATED):
+            if arg not in members and (nodes[arg].op in VIEWS or nodes[arg].op in GENERATED):
                 members.add(arg)
                 pending.append(arg)
     return replace(pattern, members=tuple(sorted(members)))

@@ -85,7 +85,7 @@ def _segment(layout: Layout, names: Names, loops: Sequence[LoopPlan], barrier: s
     slice_size = -(-space.serial // space.slices)
     task_barrier = _between_tasks(layout, m, loops)
     segment = ir.Segment(space.kind, space.rows, space.chunks, m.chunk, space.slices, slice_size, m, (), task_barrier, barrier)
-    nests = _Nests(layout, names, segment)
+    nests = _SegmentNests(layout, names, segment)
     phases = tuple(map(nests.phase, loops))
     return replace(segment, phases=phases, opening=nests.opening, closing=nests.closing)
 
@@ -105,7 +105,7 @@ def _between_tasks(layout: Layout, m: ThreadMap, loops: Sequence[LoopPlan]) -> s
     return "block" if waits or exchanges % 2 else "none"
 
 
-class _Nests:
+class _SegmentNests:
     """Writes the nests of one segment: its phases, and what is before and after its tasks."""
 
     def __init__(self, layout: Layout, names: Names, segment: ir.Segment) -> None:
@@ -117,33 +117,47 @@ class _Nests:
         self.closing: ir.Nest = ()
 
     def phase(self, loop: LoopPlan) -> ir.Phase:
-        """Statements that run once a row, then a loop over columns, in it one over reduced rows.
+        """One loop of the plan, with what is before and after it.
 
-        A fold over reduced rows begins and ends with each column. A fold over columns begins before
-        their loop, and ends after it.
+        A fold over columns is around their loop, and one over reduced rows is inside it:
+
+            before                        before
+            Start                         for col:
+            for col:                          Start
+                body, Accumulate              for ser:
+            Combine, stores                       body, Accumulate
+            barrier                           Combine, stores
+                                          barrier
         """
         work = Statements(self.layout, self.names, loop)
         found = work.fill()
-        nest: ir.Nest = (*work.body, *(ir.Accumulate(f) for f, _ in found))
         for fold, stores in found:
             if fold.along == "carry":
                 self._carry(fold, stores)
-        found = [(f, stores) for f, stores in found if f.along != "carry"]
-        starts = tuple(ir.Start(f) for f, _ in found)
-        if loop.serial != 1:
-            kind = "lanes" if loop.warps else "serial"
-            part = "slice" if self.segment.slices > 1 else ""
-            nest = (ir.Loop("ser", 0, loop.serial, nest, kind, part),)
-        if loop.serial != 1 or any(f.along in ("column", "warp") for f, _ in found):
-            ends = self._ends(found, f"thread % {WARP} == 0" if loop.warps else "")
-            nest = (self._columns(loop, (*starts, *nest, *ends)),)
-        else:
-            one = "lane == 0 and live" if self.live else "lane == 0" if self.gpu else ""
-            nest = (*starts, self._columns(loop, nest), *self._ends(found, one))
+        body = (*work.body, *(ir.Accumulate(fold) for fold, _ in found))
+        folds = [each for each in found if each[0].along != "carry"]
+        inside = loop.serial != 1 or any(fold.along in ("column", "warp") for fold, _ in folds)
+        nest = self._folds_inside(loop, folds, body) if inside else self._folds_around(loop, folds, body)
         before = (ir.If("live", tuple(work.before)),) if self.live and work.before else work.before
         barrier = self.layout.barriers[loop.order]
         barriers = () if barrier == "none" else (ir.Barrier(barrier),)
         return ir.Phase(loop.cols, loop.serial, loop.chunked, (*before, *nest, *barriers))
+
+    def _folds_around(self, loop: LoopPlan, folds: Sequence[Folded], body: ir.Nest) -> ir.Nest:
+        """The loop over columns, also if there is no fold. One thread of a row stores results."""
+        one = "lane == 0 and live" if self.live else "lane == 0" if self.gpu else ""
+        starts = (ir.Start(fold) for fold, _ in folds)
+        return (*starts, self._columns(loop, body), *self._ends(folds, one))
+
+    def _folds_inside(self, loop: LoopPlan, folds: Sequence[Folded], body: ir.Nest) -> ir.Nest:
+        """The loop over columns, in it the one over reduced rows. Each column has a result."""
+        if loop.serial != 1:
+            kind = "lanes" if loop.warps else "serial"
+            part = "slice" if self.segment.slices > 1 else ""
+            body = (ir.Loop("ser", 0, loop.serial, body, kind, part),)
+        starts = (ir.Start(fold) for fold, _ in folds)
+        ends = self._ends(folds, f"thread % {WARP} == 0" if loop.warps else "")
+        return (self._columns(loop, (*starts, *body, *ends)),)
 
     def _columns(self, loop: LoopPlan, body: ir.Nest) -> ir.Loop:
         """The loop over the columns of a task, which the threads of a row share."""

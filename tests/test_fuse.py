@@ -13,9 +13,9 @@ from stitch_help import BASIC, CPU, ROOT, V100, lowered, program, traced
 
 from minisitch.errors import PlanError
 from minisitch.fuse import (
-    FREE,
     MOST_ARGUMENTS,
     STRATEGIES,
+    VIEWS,
     FusionPlan,
     Pattern,
     is_fusible,
@@ -230,7 +230,7 @@ def test_unknown_strategies_are_refused_and_own_ones_taken():
 
     @strategy("everything-alone")
     def alone(graph, device):
-        return make_plan(graph, "everything-alone", [[n.id] for n in graph.nodes if is_fusible(n) and n.op not in FREE])
+        return make_plan(graph, "everything-alone", [[n.id] for n in graph.nodes if is_fusible(n) and n.op not in VIEWS])
 
     try:
         assert len(fuse(MUTABLE, "everything-alone", V100).kernels) == 4

@@ -20,7 +20,7 @@ import minisitch as ms
 from benchmarks.optimum import grade
 from minisitch import __main__ as cli
 from minisitch.errors import KernelError, PlanError
-from minisitch.fuse import FREE, STRATEGIES, FusionPlan, Stitching, is_fusible, make_plan, stored_values
+from minisitch.fuse import STRATEGIES, VIEWS, FusionPlan, Stitching, is_fusible, make_plan, stored_values
 from minisitch.lower import lower_program, program_of
 from minisitch.runtime import assemble
 from minisitch.simplify import simplify
@@ -62,7 +62,7 @@ def with_producers(graph, group, in_memory):
     while pending:
         for arg in graph[pending.pop()].args:
             node = graph[arg]
-            stops = node.kind in ("source", "library") or (arg in in_memory and node.op not in FREE)
+            stops = node.kind in ("source", "library") or (arg in in_memory and node.op not in VIEWS)
             if not stops and arg not in members:
                 members.add(arg)
                 pending.append(arg)

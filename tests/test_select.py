@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from programs import layernorm, softmax
 from stitch_help import program, traced
 
-from minisitch.fuse import FREE, topological
+from minisitch.fuse import VIEWS, topological
 from minisitch.graph import TensorType
 from minisitch.simplify import simplify
 from minisitch.strategies.kitsune.select import LIBRARY, OperatorPattern, outside, select, spell
@@ -27,7 +27,7 @@ def relu(x):
 def selected(function, *inputs):
     """The pattern of each subgraph with the operations in it, of a simplified program."""
     graph = simplify(traced(function, *inputs))
-    return [(s.pattern, [graph[n].op for n in s.nodes if graph[n].op not in FREE]) for s in select(graph).subgraphs]
+    return [(s.pattern, [graph[n].op for n in s.nodes if graph[n].op not in VIEWS]) for s in select(graph).subgraphs]
 
 
 def mlp(x, up, bias, down):
@@ -148,7 +148,7 @@ def check_selection(found):
         seen |= inside
         reached = set().union(*(below[n] for n in inside)) - inside
         assert not any(below[n] & inside for n in reached), f"a path leaves {each.nodes} and comes back"
-        ops = [graph[n].op for n in each.nodes if graph[n].op not in FREE]
+        ops = [graph[n].op for n in each.nodes if graph[n].op not in VIEWS]
         assert "matmul" in ops and len(ops) > 1
         assert not any(selection.exclusion(graph, graph[n]) or graph[n].kind == "source" for n in each.nodes)
     owner = {n: i for i, each in enumerate(found.subgraphs) for n in each.nodes}

@@ -6,7 +6,7 @@ from programs import attention, batch_norm, gelu, layernorm, layernorm_backward,
 from stitch_help import BASIC, CPU, ROOT, V100, figure_7, program, run, traced
 
 import minisitch as ms
-from minisitch.fuse import FREE, GENERATED, make_plan, pattern_inputs, verify_plan
+from minisitch.fuse import GENERATED, VIEWS, make_plan, pattern_inputs, verify_plan
 from minisitch.graph import TensorType
 from minisitch.simplify import simplify
 from minisitch.stitch.dominants import MOST_CHAINS
@@ -98,7 +98,7 @@ def test_behind_a_view_that_many_windows_read_the_value_itself_is_cut():
 
 def computed_again(found):
     """Values that one kernel writes and another one computes for itself. Views are free to compute."""
-    return [value for p in found.kernels for value in p.outputs if found.graph[value].op not in FREE | GENERATED
+    return [value for p in found.kernels for value in p.outputs if found.graph[value].op not in VIEWS | GENERATED
             for other in found.kernels if other is not p and value in other.members]
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from ..device import Device
 from ..errors import KernelError, MinisitchError, PlanError, needs
 from ..errors.progress import now, shown
-from ..fuse import FREE, STRATEGIES
+from ..fuse import STRATEGIES, VIEWS
 from ..graph import Graph, TensorType
 from ..reference import evaluate
 from ..runtime import Executable, Passes, Stages, assemble, lower_program, read_types, settings
@@ -357,7 +357,7 @@ def row_of(name: str, stages: Stages, measured_us: float = 0.0, error: float = 0
     library = stages.plan.library_calls
     modelled = sum(cost.kernel_us(k, cost.working_set(stages.graph)) for k in stages.kernels)
     called = [stages.graph[m] for p in library for m in p.members]
-    modelled += sum(cost.library_us(stages.graph, n, stages.device) for n in called if n.kind != "source" and n.op not in FREE)
+    modelled += sum(cost.library_us(stages.graph, n, stages.device) for n in called if n.kind != "source" and n.op not in VIEWS)
     modelled += sum(pipeline_us(*each, stages.device) for each in pipelines)
     return Row(name, len(stages.kernels) + len(pipelines), len(library), sum(t.read for t in traffic),
                sum(t.written for t in traffic),

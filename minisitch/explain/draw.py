@@ -19,7 +19,7 @@ import numpy as np
 
 from ..device import Device
 from ..errors import MinisitchError, needs
-from ..fuse import FREE, FusionPlan, Pattern, behind_views, count, pattern_inputs, returned
+from ..fuse import VIEWS, FusionPlan, Pattern, behind_views, count, pattern_inputs, returned
 from ..graph import Graph, Node
 from .compare import Comparison, size
 from .picture import Arrow, Box, layered
@@ -86,7 +86,7 @@ def _column(plan: FusionPlan, x: float, across: float) -> tuple[list[str], float
 
 def _kernel(graph: Graph, pattern: Pattern, x: float, y: float, width: float) -> tuple[list[str], float]:
     """One kernel beside the bar of memory that ends at ``x``, and its height."""
-    work = [graph[m].op for m in pattern.members if graph[m].op not in FREE and graph[m].kind != "source"]
+    work = [graph[m].op for m in pattern.members if graph[m].op not in VIEWS and graph[m].kind != "source"]
     ends = [(v, True) for v in pattern_inputs(graph, pattern)] + [(v, False) for v in pattern.outputs]
     tall, left = max((len(work) or 1) * LINE_HEIGHT + MARGIN, len(ends) * SLOT), x + LABEL + 6
     drawn = [rectangle(left, y, width - LABEL - 6, tall, PALETTE[6], extra=' rx="5"')]
@@ -127,7 +127,7 @@ def _uses_in_colours(graph: Graph) -> Picture:
 def _kernels_in_colours(plan: FusionPlan) -> Picture:
     graph, results = plan.graph, returned(plan.graph)
     kernel = {m: number for number, p in reversed([*enumerate(plan.patterns)]) for m in p.members}
-    shown = [n for n in graph.nodes if n.op not in FREE and (n.kind != "source" or n.op == "input")]
+    shown = [n for n in graph.nodes if n.op not in VIEWS and (n.kind != "source" or n.op == "input")]
     place = {node.id: number for number, node in enumerate(shown)}
     boxes, edges = [], []
     for node in shown:

@@ -12,7 +12,7 @@ from importlib.resources import files
 import numpy as np
 
 from ..errors import MinisitchError
-from ..fuse import FREE, count, pattern_inputs
+from ..fuse import VIEWS, count, pattern_inputs
 from ..graph import Graph
 from ..runtime import Stages
 from ..stitch.plan import StitchPlan
@@ -151,7 +151,7 @@ def body_picture(stitched: StitchPlan, most: int = 60) -> Picture:
     Sub-roots, and the ways to their readers, have their scheme's colour.
     """
     graph = stitched.graph
-    drawn = [n for n in graph.nodes if n.id in stitched.final or n.op not in (*FREE, "constant", "iota")]
+    drawn = [n for n in graph.nodes if n.id in stitched.final or n.op not in (*VIEWS, "constant", "iota")]
     if len(drawn) > most:  # too many to read: draw only sub-roots and inputs
         drawn = [n for n in drawn if n.id in stitched.final or n.op == "input"]
     place = {n.id: i for i, n in enumerate(drawn)}

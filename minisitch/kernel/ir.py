@@ -426,7 +426,7 @@ class Segment:
         """Whether the last task has fewer rows than the others: some threads are not ``live``."""
         return self.kind == "row" and self.rows % self.thread_map.rows_per_block != 0
 
-    def totals(self, phase: Phase | None = None) -> dict[str, int]:
+    def extents(self, phase: Phase | None = None) -> dict[str, int]:
         """Extents of a task's variables, so that an index prints no needless remainder."""
         own = {"col": phase.cols, "ser": phase.serial} if phase else {}
         return {"row": self.rows, "chunk": self.chunks, "slice": self.slices, "start": self.columns,

@@ -191,12 +191,12 @@ class Layout:
         if self.maps[loop.segment].threads_per_row <= WARP:
             return 0
         beside = [space for level, space in self.segments if level == loop.level]
-        place = f"_{beside.index(loop.space)}" if loop.space != beside[0] else ""
+        suffix = f"_{beside.index(loop.space)}" if loop.space != beside[0] else ""
         folds = [s for s in loop.sub_roots if s.along == "row"]
         for k, s in enumerate(folds):
             taking_turns, slot = divmod(k, EXCHANGED_AT_ONCE)
             dtype = compute_dtype(self.graph[s.node].type.dtype)
-            name = f"w{(self.turn + taking_turns) % 2}{slot}_{SHORT[dtype]}{place}"
+            name = f"w{(self.turn + taking_turns) % 2}{slot}_{SHORT[dtype]}{suffix}"
             self.exchange_buffers[loop.order, s.node] = name
             if name not in self.buffers:
                 warps = max(1, self.block // WARP)

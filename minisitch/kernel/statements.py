@@ -57,7 +57,7 @@ class Statements:
         self.loop, self.space, self.m = loop, loop.space, layout.maps[loop.segment]
         self.before: list[Scalar] = []
         self.body: list[Scalar] = []
-        self.name: dict[Key, str] = {}
+        self.name_of: dict[Key, str] = {}
         self.moving = {"col", "ser"}
 
     # -- where a statement goes
@@ -83,11 +83,11 @@ class Statements:
         found = []
         for s in self.loop.sub_roots:
             if s.along:
-                value = self._partial_result(s) if s.role == "combine" else self.name[s.root]
+                value = self._partial_result(s) if s.role == "combine" else self.name_of[s.root]
                 fold = self._fold(s, value)
                 found.append((fold, self._stores(s, fold.result)))
             else:
-                self.body += self._stores(s, self.name[s.root])
+                self.body += self._stores(s, self.name_of[s.root])
         return found
 
     # -- pulling
@@ -99,12 +99,12 @@ class Statements:
             asked = variables_of((*key[1], *(condition.index for condition in self._guard(key))))
             for name in sorted(asked & pulled.indices.keys() - clamped):
                 source, size = pulled.indices[name]
-                self._emit(Clamp(name, self.name[source], size, source[0]), source[1])
+                self._emit(Clamp(name, self.name_of[source], size, source[0]), source[1])
                 clamped.add(name)
                 if not self._once(source[1]):
                     self.moving.add(name)
             reads = pulled.reads[key]
-            self.name[key] = self._leaf(key) if reads is None else self._value(key, reads)
+            self.name_of[key] = self._leaf(key) if reads is None else self._value(key, reads)
 
     def _guard(self, key: Key) -> Guard:
         """The guard under which a pair is needed. Empty if there are several (see ``_load``)."""
@@ -166,7 +166,7 @@ class Statements:
         if node.op == "iota":
             self._emit(FromIndex(name, position[node.attr("axis")], dtype, node.id), position)
             return name
-        args = tuple(self.name[r.key] for r in reads)
+        args = tuple(self.name_of[r.key] for r in reads)
         operand, heavy = self.graph[node.args[-1]].type.dtype, is_heavy(self.graph, node)
         self._emit(Compute(name, node.op, args, dtype, operand, node.id, heavy), position)
         return name
@@ -178,9 +178,9 @@ class Statements:
         if not reads:  # a concatenation of nothing, in a loop of no turns
             return self.names.constant(node.type.dtype, 0)
         first, *others = reads if node.op == "update" else reversed(reads)
-        result = self.name[first.key]
+        result = self.name_of[first.key]
         for read in others:
-            value, other = self.name[read.key], result
+            value, other = self.name_of[read.key], result
             result = self.names.fresh(node.id) if read.guard else value
             if read.guard:
                 self._emit(Choose(result, read.guard, value, other, node.type.dtype, node.id), position)

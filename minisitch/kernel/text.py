@@ -66,7 +66,7 @@ class Writer:
         self.lines.append(f"{indented:<56}  # {printable(comment)}" if comment else indented)
 
     @contextmanager
-    def block(self, head: str) -> Iterator[None]:
+    def indented(self, head: str) -> Iterator[None]:
         """A compound statement: the lines written inside stand under ``head``."""
         self.line(head)
         self.depth += 1
@@ -127,14 +127,14 @@ def literals(kernel: Kernel) -> dict[str, str]:
 
 
 # ---------------------------------------------------------------- templates
-def template(op: str, dtype: str, column: str) -> str:
-    """How an operation on operands of a dtype is written for ``column``: ``cpu`` or ``cuda``."""
-    return (OPS[op].cuda if column == "cuda" else OPS[op].cpu)[kind_of(dtype)]
+def template(op: str, dtype: str, target: str) -> str:
+    """How an operation on operands of a dtype is written for a ``target``: ``cpu`` or ``cuda``."""
+    return (OPS[op].cuda if target == "cuda" else OPS[op].cpu)[kind_of(dtype)]
 
 
-def combine(op: str, dtype: str, left: str, right: str, column: str) -> str:
+def fold_step(op: str, dtype: str, left: str, right: str, target: str) -> str:
     """One step of a reduction."""
-    text = template(op, dtype, column).format(left, right)
+    text = template(op, dtype, target).format(left, right)
     narrow = kind_of(dtype) == "int" and op in ("sum", "prod")
     return f"np.{compute_dtype(dtype)}({text})" if narrow else text
 
@@ -143,15 +143,15 @@ def combine(op: str, dtype: str, left: str, right: str, column: str) -> str:
 class Printer:
     """Prints the nest of a segment. Each target adds the statements that it writes in its own way.
 
-    ``column`` is ``cpu`` or ``cuda``: the column of the table of operations. ``totals`` are the
+    ``target`` is ``cpu`` or ``cuda``: operations have a text for each. ``extents`` are the
     extents of the variables around a statement.
     """
 
-    column = ""
+    target = ""
 
     def __init__(self, kernel: Kernel, segment: ir.Segment, writer: Writer) -> None:
         self.kernel, self.segment, self.w = kernel, segment, writer
-        self.totals: Mapping[str, int] = {}
+        self.extents: Mapping[str, int] = {}
         self.sizes = {b.name: (b.dtype, b.size) for b in kernel.buffers}
         self.sizes |= {w.name: (self.sizes[w.buffer][0], w.length) for w in segment.windows.values()}
 
@@ -171,19 +171,19 @@ class Printer:
     def phases(self) -> None:
         """What a task does."""
         for phase in self.segment.phases:
-            self.nest(phase.nest, self.segment.totals(phase))
+            self.nest(phase.nest, self.segment.extents(phase))
 
-    def nest(self, nest: ir.Nest, totals: Mapping[str, int] | None = None) -> None:
+    def nest(self, nest: ir.Nest, extents: Mapping[str, int] | None = None) -> None:
         """All statements in order."""
-        around = self.totals
-        self.totals = {**(totals or around), **ir.extents(nest)}
+        around = self.extents
+        self.extents = {**(extents or around), **ir.extents(nest)}
         for stmt in nest:
             self.statement(stmt)
-        self.totals = around
+        self.extents = around
 
     def inside(self, head: str, body: ir.Nest) -> None:
         """A compound statement of Python."""
-        with self.w.block(head):
+        with self.w.indented(head):
             self.nest(body)
             if not body:
                 self.w.line("pass")
@@ -228,7 +228,7 @@ class Printer:
     # ------------------------------------------------------------ scalar statements
     def index(self, index: Index) -> str:
         """An index as text."""
-        return show(index, self.totals)
+        return show(index, self.extents)
 
     def guard(self, guard: Guard) -> str:
         """A condition as an expression without branches."""
@@ -281,7 +281,7 @@ class Printer:
 
     def _computed(self, stmt: ir.Compute) -> str:
         operand = compute_dtype(stmt.operand_dtype)
-        text = template(stmt.op, operand, self.column).format(*stmt.args, t=SHORT[operand], T=f"np.{operand}")
+        text = template(stmt.op, operand, self.target).format(*stmt.args, t=SHORT[operand], T=f"np.{operand}")
         if self.w.exact and stmt.dtype == "float16" and stmt.op not in EXACT:
             return self.rounded_half(text)
         wraps = kind_of(stmt.dtype) == "int" and stmt.op not in ("select", "maximum", "minimum")
@@ -309,7 +309,7 @@ class Printer:
             return self.whole_number(name, to, f"np.{compute_dtype(of)}")
         if to == of == "bool":
             return name
-        return template("cast", to, self.column).format(name, T=f"np.{compute_dtype(to)}", S=f"np.{compute_dtype(of)}")
+        return template("cast", to, self.target).format(name, T=f"np.{compute_dtype(to)}", S=f"np.{compute_dtype(of)}")
 
     def whole_number(self, name: str, to: str, of: str) -> str:
         """A float without its fraction, as NumPy converts it on x86.
@@ -337,14 +337,14 @@ class Printer:
         cell = f"[{self.index(fold.cell)}]" if fold.buffer else ""
         return (fold.buffer or fold.result) + cell, fold.lost and fold.lost + cell
 
-    def combined(self, fold: ir.Fold, left: str, right: str) -> str:
+    def step(self, fold: ir.Fold, left: str, right: str) -> str:
         """One step of a fold."""
-        return combine(fold.op, fold.dtype, left, right, self.column)
+        return fold_step(fold.op, fold.dtype, left, right, self.target)
 
     def accumulate(self, fold: ir.Fold) -> None:
         """Add one more value to a fold's accumulator."""
         total, lost = self.accumulator(fold)
-        text = f"{total} = {self.combined(fold, total, fold.value)}"
+        text = f"{total} = {self.step(fold, total, fold.value)}"
         if lost:
             text = f"{total}, {lost} = kahan_add({total}, {lost}, {fold.value})"
         elif text == f"{total} = {total} + {fold.value}":

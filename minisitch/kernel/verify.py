@@ -121,7 +121,7 @@ def _verify_task(kernel: Kernel, segment: ir.Segment, written: _Written, place: 
     when = ["before its tasks", *(f"phase {p}" for p in range(len(segment.phases))), "after its tasks"]
     for words, phase in zip(when, (opening, *segment.phases, closing), strict=True):
         written.place = f"{place}, {words}"
-        _Nest(segment, phase, written).check(phase.nest, known)
+        _NestChecker(segment, phase, written).check(phase.nest, known)
         if implied:
             written.meet(implied)
     ends = segment.task_barrier
@@ -255,7 +255,7 @@ def _apart(index: Index) -> tuple[Index, Index]:
     return Index(0, row), Index(index.const, tuple(t for t in index.terms if t not in row))
 
 
-class _Nest:
+class _NestChecker:
     """Follows the statements of a phase."""
 
     def __init__(self, segment: ir.Segment, phase: ir.Phase, written: _Written) -> None:

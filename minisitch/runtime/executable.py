@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import GraphError
-from ..fuse import FREE, behind_views, count, view_source
+from ..fuse import VIEWS, behind_views, count, view_source
 from ..graph import Graph, Node
 from ..lower import Stages
 from ..reference import Array, evaluate
@@ -71,7 +71,7 @@ def _index_source(graph: Graph, index: int, size: int) -> tuple[int, list[Node],
     wraps = False
     while True:
         node = graph[index]
-        if node.op in FREE:
+        if node.op in VIEWS:
             moves.insert(0, node)
             index = node.args[0]
         elif node.op == "cast" and np.can_cast(source := graph[node.args[0]].type.dtype, node.type.dtype) and source != "bool":

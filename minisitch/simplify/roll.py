@@ -29,7 +29,7 @@ from ..trace.builder import infer_type
 
 LEAST = 3  # parts; two are not worth it
 DEEPEST = 200  # operations between the concatenation and its parts
-FREE = ("constant", "iota", "slice", "reshape", "broadcast", "transpose")  # may be made twice
+REPEATABLE = ("constant", "iota", "slice", "reshape", "broadcast", "transpose")  # may be made twice
 
 
 class Differs(Exception):
@@ -100,7 +100,7 @@ class Roller:
         """Raise Differs if another node reads an operation that would be computed a second time."""
         parts = {self.origin[i] for ids, _, _ in self.made for i in ids if i in self.origin}
         for old in parts:
-            computed = self.graph[old].op not in (*FREE, "input")
+            computed = self.graph[old].op not in (*REPEATABLE, "input")
             read = {*parts, concatenation.id}.issuperset(self.graph.users[old])
             if computed and (old in self.outputs or not read):
                 raise Differs

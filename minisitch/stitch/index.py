@@ -315,15 +315,15 @@ def _bounds_under(index: Index, guard: Guard) -> Bounds:
 
 
 # ---------------------------------------------------------------- text and values
-def show(index: Index, totals: Mapping[str, int] | None = None, names: Mapping[str, str] | None = None) -> str:
+def show(index: Index, extents: Mapping[str, int] | None = None, names: Mapping[str, str] | None = None) -> str:
     """The index as Python source.
 
-    ``totals`` are the extents of the loop variables: ``% size`` is printed only if it changes
+    ``extents`` are the extents of the loop variables: ``% size`` is printed only if it changes
     anything. ``names`` replaces names of variables.
     """
     parts: list[str] = []
     for c, atom in index.terms:
-        text = _show_atom(atom, totals or {}, names or {})
+        text = _show_atom(atom, extents or {}, names or {})
         if abs(c) != 1:
             text = f"{text if _simple(text) else f'({text})'} * {abs(c)}"
         elif not _simple(text) and (parts or c < 0):
@@ -339,16 +339,16 @@ def _simple(text: str) -> bool:
     return " " not in text or (text[0] == "(" and text[-1] == ")" and text.count("(") == 1)
 
 
-def _show_atom(atom: Atom, totals: Mapping[str, int], names: Mapping[str, str]) -> str:
+def _show_atom(atom: Atom, extents: Mapping[str, int], names: Mapping[str, str]) -> str:
     if isinstance(atom, Digit | Loaded):
         text = names.get(atom.var, atom.var)
         if atom.stride > 1:
             text += f" // {atom.stride}"
-        if atom.stride * atom.size != totals.get(atom.var, atom.stride * atom.size):
+        if atom.stride * atom.size != extents.get(atom.var, atom.stride * atom.size):
             text += f" % {atom.size}"
         return text
     sign = "//" if isinstance(atom, Quotient) else "%"
-    return f"({show(atom.of, totals, names)}) {sign} {atom.by}"
+    return f"({show(atom.of, extents, names)}) {sign} {atom.by}"
 
 
 def value_at(index: Index, variables: Mapping[str, Any]) -> Any:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from ..device import Device
 from ..fuse import (
-    FREE,
+    VIEWS,
     Decision,
     FusionPlan,
     count,
@@ -73,7 +73,7 @@ def call_depths(graph: Graph) -> list[int]:
     for node in reversed(graph.nodes):
         later = {depth[user] for user in graph.users[node.id]}
         # a value that stays is written and read: twice its bytes
-        saves = node.op in FREE or reads[node.id] <= 2 * node.type.nbytes
+        saves = node.op in VIEWS or reads[node.id] <= 2 * node.type.nbytes
         if is_fusible(node) and node.id not in stored and saves and len(later) == 1:
             depth[node.id] = later.pop()
     return depth
@@ -92,7 +92,7 @@ def _bytes_read(graph: Graph, stored: set[int]) -> list[int]:
             if operand.id in stored or operand.op == "input" or operand.kind == "library":
                 # a gather reads only as many rows as it returns
                 found[node.id] += min(nbytes, node.type.nbytes) if node.kind == "move" else nbytes
-            elif len(graph.users[operand.id]) == 1 or operand.op in FREE:
+            elif len(graph.users[operand.id]) == 1 or operand.op in VIEWS:
                 found[node.id] += found[operand.id]
             elif found[operand.id]:
                 found[node.id] += 2 * nbytes  # to be stored first

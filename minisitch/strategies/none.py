@@ -5,7 +5,7 @@ no kernels.
 """
 
 from ..device import Device
-from ..fuse import FREE, Decision, FusionPlan, Stitching, is_fusible, make_plan, operations_of, strategy
+from ..fuse import VIEWS, Decision, FusionPlan, Stitching, is_fusible, make_plan, operations_of, strategy
 from ..graph import Graph
 
 
@@ -17,5 +17,5 @@ def none(graph: Graph, device: Device) -> FusionPlan:
     """
     alone = operations_of(graph)
     decisions = [Decision((a, n), "keep apart", "no-fusion", "the strategy fuses nothing")
-                 for n in alone for a in graph[n].args if is_fusible(graph[a]) and graph[a].op not in FREE]
+                 for n in alone for a in graph[n].args if is_fusible(graph[a]) and graph[a].op not in VIEWS]
     return make_plan(graph, "none", [[n] for n in alone], decisions, Stitching(adaptive=False))

@@ -26,8 +26,8 @@ from math import inf
 from ..device import Device
 from ..errors import KernelError, PlanError
 from ..fuse import (
-    FREE,
     MOST_ARGUMENTS,
+    VIEWS,
     Decision,
     FusionPlan,
     Pattern,
@@ -126,7 +126,7 @@ class PlanSpace:
             for node in self.graph.nodes:
                 held.append(1 << node.id)
                 whole.append(1 << node.id)
-                if node.op == "input" or node.kind == "library" or (done >> node.id & 1 and node.op not in FREE):
+                if node.op == "input" or node.kind == "library" or (done >> node.id & 1 and node.op not in VIEWS):
                     memory |= 1 << node.id  # views are never stored: they are read through
                 for arg in node.args if is_fusible(node) else ():
                     held[-1] |= 1 << arg if memory >> arg & 1 else held[arg]
@@ -212,7 +212,7 @@ class PlanSpace:
 
 
 def _computes(node: Node) -> bool:
-    return is_fusible(node) and node.op not in FREE
+    return is_fusible(node) and node.op not in VIEWS
 
 
 def search(space: PlanSpace, bound: float) -> list[tuple[float, Pattern]] | None:

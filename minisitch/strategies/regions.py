@@ -27,7 +27,7 @@ from itertools import accumulate, pairwise
 from ..device import Device
 from ..errors import KernelError, PlanError
 from ..fuse import (
-    FREE,
+    VIEWS,
     Decision,
     FusionPlan,
     Pattern,
@@ -193,7 +193,7 @@ class _Regions:
 
 def _computes(node: Node) -> bool:
     """Whether a node computes or moves something: it is no source and no view."""
-    return node.kind != "source" and node.op not in FREE
+    return node.kind != "source" and node.op not in VIEWS
 
 
 def _operations(graph: Graph, members: Iterable[int] | None = None) -> int:
@@ -315,7 +315,7 @@ def _alive(graph: Graph) -> list[int]:
             last[behind_views(graph, arg)] = node.id
     change = [0] * (len(graph) + 2)
     for node in graph.nodes:
-        if is_fusible(node) and node.op not in FREE:
+        if is_fusible(node) and node.op not in VIEWS:
             change[node.id + 1] += 1
             change[last[node.id] + 1] -= 1
     return list(accumulate(change))[:len(graph)]

@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ..device import Device
 from ..fuse import (
-    FREE,
     MOST_ARGUMENTS,
+    VIEWS,
     Decision,
     FusionPlan,
     Stitching,
@@ -47,9 +47,9 @@ def xla(graph: Graph, device: Device) -> FusionPlan:
     for node in reversed(graph.nodes):
         if is_fusible(node):
             landing = _landing(graph, node, kernels)
-            free = node.op in FREE and node.id not in in_memory
+            free = node.op in VIEWS and node.id not in in_memory
             cut = None if free else _why_cut(graph, node, landing, in_memory, chain[node.id])
-            if node.op in FREE and cut and landing:
+            if node.op in VIEWS and cut and landing:
                 viewed.add(behind_views(graph, node.id))
             elif not cut and node.id in viewed:  # each kernel computes the views that it reads
                 cut = "read-through-view", f"{node.op} is read through a view that is in memory too"
@@ -86,7 +86,7 @@ def _drawn(graph: Graph, cuts: Mapping[int, tuple[str, str]]) -> tuple[list[list
             rule, why = cuts[node.id]
             said += [Decision((node.id, u), "keep apart", rule, why)
                      for u in graph.users[node.id] if is_fusible(graph[u])]
-        elif node.op not in FREE:
+        elif node.op not in VIEWS:
             kept = f"%{node.id} {node.op} stays in a register of the kernel that ends at"
             said += [Decision((node.id, k), "fuse", "thread-composition", f"{kept} %{k}")
                      for k in sorted(kernels[node.id])]
@@ -134,5 +134,5 @@ def _chain_lengths(graph: Graph) -> list[int]:
     for node in graph.nodes:
         if is_fusible(node) and node.kind != "reduce":
             below = sum(found[a] for a in dict.fromkeys(node.args))
-            found[node.id] = min(1000, below + (node.op not in FREE))
+            found[node.id] = min(1000, below + (node.op not in VIEWS))
     return found

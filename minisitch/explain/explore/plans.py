@@ -13,7 +13,7 @@ from importlib.resources import files
 from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
-from ...fuse import FREE, Decision, FusionPlan
+from ...fuse import VIEWS, Decision, FusionPlan
 from ...graph import Graph
 from ...lower import Stages
 from ...strategies.cost import traffic
@@ -57,7 +57,7 @@ class Sharing:
 
     def computes(self, node: int) -> bool:
         """Whether a pattern computes a node. Views and constants are wherever they are needed."""
-        return node in self.owners and self.graph[node].op not in (*FREE, "constant", "iota")
+        return node in self.owners and self.graph[node].op not in (*VIEWS, "constant", "iota")
 
     def together(self, a: int, b: int) -> set[int]:
         """The patterns that hold both nodes."""

@@ -13,7 +13,7 @@ After:   %1 is asked for by rows, %0 too
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ...fuse import FREE, GENERATED, operations_of, stored_values
+from ...fuse import GENERATED, VIEWS, operations_of, stored_values
 from ...graph import Graph, Node
 from .block_cuts import Cut, operand_cut
 
@@ -56,7 +56,7 @@ class OperandReads:
 
     def _read(self, reader: Node, position: int) -> OperandRead:
         way, source = [(reader, position)], reader.args[position]
-        while self.graph[source].op in FREE:
+        while self.graph[source].op in VIEWS:
             way.append((self.graph[source], 0))
             source = self.graph[source].args[0]
         return OperandRead(source, tuple(way))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ...device import Device
-from ...fuse import FREE, MOST_ARGUMENTS, Decision, FusionPlan, Stitching, count, is_fusible, make_plan, strategy
+from ...fuse import MOST_ARGUMENTS, VIEWS, Decision, FusionPlan, Stitching, count, is_fusible, make_plan, strategy
 from ...graph import Graph
 from ..prices import Prices
 from ..xla import xla
@@ -98,7 +98,7 @@ class _Maker:
         """All that the vertices compute. Views are added again for their readers."""
         held = (self.vertices[v] for v in bits(mask))
         found = ((m, p) for p in held for m in p.members if is_fusible(self.graph[m]))
-        return sorted({m for m, p in found if m in p.outputs or self.graph[m].op not in FREE})
+        return sorted({m for m, p in found if m in p.outputs or self.graph[m].op not in VIEWS})
 
     def _split(self, mask: int, value: int, reader: int) -> list[int]:
         """Two patterns, the second with the reader and all its users; or single vertices."""

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ...device import Device
 from ...fuse import (
-    FREE,
+    VIEWS,
     Decision,
     FusionPlan,
     Pattern,
@@ -131,7 +131,7 @@ def _taken_out(graph: Graph, part: Members, refused: Iterable[int]) -> set[int]:
         if node in inside:
             starts.add(node)
         else:
-            seen += [u for u in graph.users[node] if u in inside or graph[u].op in FREE]
+            seen += [u for u in graph.users[node] if u in inside or graph[u].op in VIEWS]
     ways = []
     for upwards in (False, True):
         reached, pending = set(starts), list(starts)

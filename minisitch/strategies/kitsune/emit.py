@@ -43,12 +43,12 @@ from typing import Any
 from ...cuda_emit import emit_segments
 from ...device import Device
 from ...errors import KernelError
-from ...fuse import FREE, Stitching, behind_views, count
+from ...fuse import VIEWS, Stitching, behind_views, count
 from ...graph import Graph, Node
 from ...kernel import Kernel
 from ...kernel.ir import Buffer, Fold, Load, Nest, Scalar, Segment, Stmt, Store
 from ...kernel.nests import rewritten, with_folds, with_operands
-from ...kernel.text import Writer, combine, literal, literals, numpy_name
+from ...kernel.text import Writer, fold_step, literal, literals, numpy_name
 from ...ops import SHORT, compute_dtype, itemsize
 from ...passes.registry import DEFAULTS, kernel_of
 from ...stitch.body import Body
@@ -503,20 +503,20 @@ class _Emitter:
         batch = matrix[len(matrix) - len(shape) + 2:]
         lead = [i if n > 1 else ZERO for i, n in zip(batch, shape, strict=False)]
         node, position = self.small[value], (*lead, variable("row", rows), variable("col", cols))
-        while node.op in FREE:
+        while node.op in VIEWS:
             read, = operands_at(self.small, node, position, lambda *_: ZERO)
             assert read is not None
             node, position = self.small[read.node], read.position
-        dtype, totals = compute_dtype(node.type.dtype), {"row": rows, "col": cols}
+        dtype, extents = compute_dtype(node.type.dtype), {"row": rows, "col": cols}
         if node.op == "constant":
             return Elements(dtype, literal(node.type.dtype, node.attr("value")))
         if node.op == "iota":
-            index = show(position[node.attr("axis")], totals)
+            index = show(position[node.attr("axis")], extents)
             return Elements(dtype, f"{numpy_name(dtype)}({index})")
         place = self._place(node.id)
         at, dtype = place.at(linear(position, node.type.shape)), self.arrays[place.name].dtype
         found = self._flat(at, place.name, dtype, rows, cols)
-        return found or Elements(dtype, f"{place.name}[{show(at, totals)}]")
+        return found or Elements(dtype, f"{place.name}[{show(at, extents)}]")
 
     def _flat(self, index: Index, name: str, dtype: str, rows: int, cols: int) -> Matrix | None:
         """A matrix, if the index is affine in row and column; else None."""
@@ -556,7 +556,7 @@ class _Emitter:
             total = f"{place.name}[{show(place.at(variable('k', t.size)))}]"
             part = f"{q.name}[{show(self._place(q.node).at(variable('k', t.size)))}]"
             op = self.graph[q.node].op
-            joined = combine(COMBINE[op], compute_dtype(t.dtype), total, part, "cuda")
+            joined = fold_step(COMBINE[op], compute_dtype(t.dtype), total, part, "cuda")
             by_threads = f"for k in range(thread, {t.size}, {self.threads}):"
             w.line(by_threads, f"%{q.node} {op} over the tiles")
             w.line("    if tile == mine:")

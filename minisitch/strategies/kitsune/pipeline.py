@@ -23,7 +23,7 @@ from typing import Literal
 
 from ...device import Device
 from ...errors import PlanError
-from ...fuse import FREE, Composition, Decision, is_heavy, reads_of
+from ...fuse import VIEWS, Composition, Decision, is_heavy, reads_of
 from ...graph import Graph, Node
 from .models.balance import Channel, Kind, StageLoad
 from .models.rates import depths
@@ -144,7 +144,7 @@ def design(graph: Graph, device: Device) -> Pipeline | PipelineRefusal:
         said = tuple(Decision((n,), "keep apart", "not-tile-by-tile", f"%{n} {graph[n].op}: {why}")
                      for n, why in found.refused)
         return PipelineRefusal(tuple(n for n, _ in found.refused), said)
-    free = FREE | {"input", "constant"}
+    free = VIEWS | {"input", "constant"}
     lost = [n.id for n in graph.nodes if found.axes[n.id] is None and n.op not in free]
     if lost:
         return refusal(lost, "unconnected", "no tile of the rest is made of it, or from it")
@@ -179,7 +179,7 @@ class _Stages:
 
     def __init__(self, found: Tiling) -> None:
         self.found, self.graph = found, found.graph
-        computes = [n for n in self.graph.nodes if n.kind != "source" and n.op not in FREE]
+        computes = [n for n in self.graph.nodes if n.kind != "source" and n.op not in VIEWS]
         self.computes = [n for n in computes if found.axes[n.id] is not None]
         self.level = [0] * len(self.graph)  # node -> products on the longest path to it
         for node in self.graph.nodes:

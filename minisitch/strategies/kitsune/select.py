@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ...fuse import FREE, MOST_ARGUMENTS, Decision, behind_views, view_source
+from ...fuse import MOST_ARGUMENTS, VIEWS, Decision, behind_views, view_source
 from ...graph import Graph, Node
 
 # ---------------------------------------------------------------- the words of patterns
@@ -119,7 +119,7 @@ def exclusion(graph: Graph, node: Node) -> tuple[str, str] | None:
 
 def spell(graph: Graph) -> tuple[tuple[int, ...], str]:
     """The line: the nodes that compute, and a letter for each."""
-    line = tuple(n.id for n in graph.nodes if n.kind != "source" and n.op not in FREE)
+    line = tuple(n.id for n in graph.nodes if n.kind != "source" and n.op not in VIEWS)
     before: list[int] = []  # operands of the last product
     letters = []
     for node in map(graph.__getitem__, line):
@@ -200,7 +200,7 @@ class _Match:
     def subgraph(self, nodes: tuple[int, ...], matched: OperatorPattern,
                  refusals: Iterable[Decision]) -> Subgraph:
         """A subgraph, named after the first pattern that matches it completely."""
-        seen = (n for n in nodes if self.graph[n].op not in FREE)
+        seen = (n for n in nodes if self.graph[n].op not in VIEWS)
         mine = "".join(self.letters[bisect_left(self.line, n)] for n in seen)
         pattern = next((p for p in self.library if p.regex.fullmatch(mine)), matched)
         said = Decision(nodes, "fuse", pattern.name, f"{mine}: {pattern.why}")
@@ -212,7 +212,7 @@ class _Match:
         members = [n for n, letter in spelt if letter != "x"]
         pieces = [tuple(self.graph[n] for n in piece) for piece in connected(self.graph, members)]
         return [tuple(n.id for n in p) for p in pieces
-                if sum(n.op not in FREE for n in p) > 1 and any(n.op == "matmul" for n in p)]
+                if sum(n.op not in VIEWS for n in p) > 1 and any(n.op == "matmul" for n in p)]
 
     def problem(self, nodes: Sequence[int], parts: Sequence[Sequence[int]],
                 end: int) -> tuple[Decision, int] | None:
@@ -262,9 +262,9 @@ def leaving(graph: Graph, nodes: Sequence[int]) -> tuple[int, ...]:
     """The values of a subgraph, without views, that others or the caller read, ascending."""
     inside, wanted = set(nodes), {behind_views(graph, o) for o in graph.outputs}
     for node in graph.nodes:
-        if node.id not in inside and node.op not in FREE:
+        if node.id not in inside and node.op not in VIEWS:
             wanted.update(behind_views(graph, a) for a in node.args)
-    return tuple(n for n in sorted(inside & wanted) if graph[n].op not in FREE)
+    return tuple(n for n in sorted(inside & wanted) if graph[n].op not in VIEWS)
 
 
 def connected(graph: Graph, members: Sequence[int]) -> list[tuple[int, ...]]:
@@ -273,7 +273,7 @@ def connected(graph: Graph, members: Sequence[int]) -> list[tuple[int, ...]]:
     for member in members:
         for arg in graph[member].args:
             views, value = [], arg
-            while graph[value].op in FREE:
+            while graph[value].op in VIEWS:
                 views.append(value)
                 value = graph[value].args[0]
             if value not in group:

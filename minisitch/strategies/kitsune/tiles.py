@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ...fuse import FREE
+from ...fuse import VIEWS
 from ...graph import Graph, Node, TensorType
 
 WHOLE, FOLD, FINAL = -1, -2, -3
@@ -261,7 +261,7 @@ def _held(found: Tiling) -> int:
     """Bytes of computed values that exist only tile by tile, without views."""
     kept = set(found.graph.outputs) | {n for n, _ in found.refused}
     return sum(n.type.nbytes for n in found.graph.nodes
-               if found.tiled(n.id) and n.op != "input" and n.op not in FREE and n.id not in kept)
+               if found.tiled(n.id) and n.op != "input" and n.op not in VIEWS and n.id not in kept)
 
 
 # ---------------------------------------------------------------- one tile
