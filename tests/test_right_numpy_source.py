@@ -106,6 +106,16 @@ def test_what_numpy_writes_with_its_own_converter_is_traced(line):
     assert as_numpy(f"return {line}", ("reference", "python")) == ""
 
 
+@pytest.mark.parametrize("line", [
+    "np.average(m, weights=m)", "np.average(m, 1, weights=v)", "np.average(m, -1, weights=[1] * len(v), returned=True)",
+    "np.average(v, weights=v > 0)", "np.average(m > 0, 1, weights=v.astype('f4'), keepdims=True)", "np.average(v, weights=v - v)",
+    "np.average(m, 9, weights=v)", "np.average(m, 0, weights=[1.0])", "np.maximum.reduce([v, -v, v * 2])",
+    "np.logical_and.reduce((v > 0, v < 2))", "np.add.reduce([v, [1] * len(v)], axis=1)", "np.bitwise_or.reduce([v > 1, v < 0])",
+    "np.multiply.reduce([v[0], 2, v[1]])"])
+def test_averages_and_reductions_of_lists(line):
+    assert as_numpy(f"return {line}", ("reference", "python")) == ""
+
+
 # ---------------------------------------------------------------- what is refused says what to write
 REMEDIES = {  # what is refused -> what its error says to write
     "np.median(m, axis=1)": "np.sort(m, axis=1)[:, 1]",
@@ -113,7 +123,6 @@ REMEDIES = {  # what is refused -> what its error says to write
     "np.digitize(m, v)": "np.sum(v <= m[..., None], axis=-1)",
     "np.interp(m / 3, v, v[::-1])": "(i := np.clip(np.sum(v <= (m / 3)[..., None], -1) - 1, 0, len(v) - 2), "
                                     "v[::-1][i] + (m / 3 - v[i]) * (v[::-1][i + 1] - v[::-1][i]) / (v[i + 1] - v[i]))[1]",
-    "np.average(m, 1, weights=v)": "np.sum(m * v, 1) / np.sum(v)", "np.average(m, weights=m)": "np.sum(m * m) / np.sum(m)",
     "np.isin(m.astype(int), [1, 2])": "np.any(m.astype(int)[..., None] == np.ravel([1, 2]), axis=-1)", "np.convolve(m[0], v)": "sliding_window_view(np.pad(m[0], len(v) - 1), len(v)) @ v[::-1]",
     "np.correlate(np.append(v, v), v)": "sliding_window_view(np.append(v, v), len(v)) @ v",
     "np.linspace(v[1], v[2], 5)": "v[1] + np.arange(5) * ((v[2] - v[1]) / (5 - 1))",

@@ -51,7 +51,6 @@ FOLLOWED = {
     "np.digitize(x, t)": ("np.sum(t <= x[..., None], axis=-1)", "np.sum(bins <= x[..., None], axis=-1)"),
     "np.insert(x, k[:2] % 2, 7.0)": ("np.concatenate([[7.0], x[:1], [7.0], x[1:]])", "np.concatenate([x[:i], values, x[i:]])"),
     "np.isin(x, np.tile(y, 9))": ("np.any(x[..., None] == np.ravel(np.tile(y, 9)), axis=-1)", "np.any(x[..., None] == np.ravel(values), axis=-1)"),
-    "np.average(x, weights=y + 2)": ("np.sum(x * (y + 2), 0) / np.sum(y + 2, 0)", "np.sum(x * w, axis) / np.sum(w, axis)"),
     "np.fromiter((e * 2 for e in x), float)": ("np.stack([e * 2 for e in x]).astype(float)", "np.stack([...]) of the elements"),
     "np.array([e for e in np.nditer(x)])": ("np.stack([x[i] for i in range(x.shape[0])])", "for i in range(x.shape[0]): x[i]"),
     "np.choose(k % 2, [x, y])": ("np.select([k % 2 == 0, k % 2 == 1], [x, y])", "np.select([k == 0, k == 1], [a, b])"),

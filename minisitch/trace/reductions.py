@@ -210,6 +210,25 @@ def mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=True):
     return _into(out, cast(result, np.float16) if half else result)
 
 
+@composite(np.average)
+def average(a, axis=None, weights=None, returned=False, *, keepdims=False):
+    """sum(x * weights) / sum(weights). NumPy's own source does the rest, as weights of another shape."""
+    if weights is None:
+        return NotImplemented
+    x, w = lift(a), lift(weights)
+    if w.ndim == 1 < x.ndim and type(axis) is int and w.shape == x.shape[axis:][:1]:
+        w = reshaped(w, [w.size if i == axis % x.ndim else 1 for i in range(x.ndim)])
+    elif w.shape != x.shape:
+        return NotImplemented
+    dtype = np.result_type(x.dtype, w.dtype, *(["f8"] if x.dtype.kind in "biu" else []))
+    total = np.sum(w, axis, dtype, keepdims=keepdims)
+    guard(lift(np.any(total == 0)), ZeroDivisionError, "Weights sum to zero, can't be normalized")
+    result = np.sum(np.multiply(x, w, dtype=dtype), axis, keepdims=keepdims) / total
+    if not returned:
+        return result
+    return result, total if total.shape == result.shape else np.broadcast_to(total, result.shape).copy()
+
+
 def _ddof(ddof: Any, correction: Any) -> Any:
     if ddof != 0 and correction is not None:
         raise ValueError("ddof and correction can't be provided simultaneously.")

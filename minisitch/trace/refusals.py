@@ -70,7 +70,6 @@ REMEDIES: dict[str, str] = {name: remedy for names, remedy in {
     "digitize": "Count: np.sum(bins <= x[..., None], axis=-1)",
     "insert": "Write np.concatenate([x[:i], values, x[i:]])",
     "isin": "Compare with each: np.any(x[..., None] == np.ravel(values), axis=-1)",
-    "average": "Write np.sum(x * w, axis) / np.sum(w, axis)",
     "ma": MASKED, "fromiter": "Write np.stack([...]) of the elements, and .astype(dtype)",
     "tobytes tofile tostring dump dumps data ctypes strides base setflags getflags": OUTSIDE,
     "byteswap save savez savetxt frombuffer": OUTSIDE, "array2string array_repr array_str": PRINT,

@@ -598,7 +598,7 @@ for _class in (np.finfo, np.iinfo, np.nditer):
 class Ufunc:
     """A ufunc as a traced function sees it. It handles ``out=...``, which asks for an array.
 
-    NumPy does not pass that on to arrays.
+    NumPy does not pass that on to arrays. Nor does it dispatch ``np.maximum.reduce([a, b])``.
     """
 
     def __init__(self, ufunc: np.ufunc) -> None:
@@ -610,7 +610,8 @@ class Ufunc:
         return self._ufunc(*args, **options)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._ufunc, name)
+        found = getattr(self._ufunc, name)
+        return _stacking(found) if name == "reduce" else found
 
 
 class RandomStates:
