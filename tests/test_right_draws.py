@@ -10,6 +10,7 @@ import json
 import math
 import os
 import random
+import re
 import secrets
 import statistics
 import threading
@@ -243,3 +244,17 @@ def test_an_error_that_the_user_raises_runs_the_program_once(capsys):
     with pytest.raises(ValueError, match="0.5"):
         ms.jit(program, target="reference")(X, 0.5)
     assert capsys.readouterr().out == "ran\n"
+
+
+RATE_OF_ALL = 0.0
+
+
+def test_a_number_outside_that_changes_at_each_call_is_warned_of_and_the_remedy_works(recwarn):
+    global RATE_OF_ALL
+    read, given = ms.jit(lambda x: x * RATE_OF_ALL, target="reference"), ms.jit(lambda x, rate: x * rate, target="reference")
+    for i in range(30):
+        RATE_OF_ALL = i * 0.5
+        assert read(X).tolist() == given(X, i * 0.5).tolist() == (X * i * 0.5).tolist()
+    found = [each for each in recwarn if each.category is ms.LoopWarning]
+    assert len(found) == 1 and found[0].filename == __file__
+    assert re.search(HERE + r": .*compiled anew for the 10th time.*\(5.0 is where 4.5 was\). Pass a number that changes as an argument", str(found[0].message))

@@ -74,4 +74,4 @@ class PipelineError(MinisitchError):
 
 
 class LoopWarning(MinisitchError, UserWarning):
-    """A Python loop is being unrolled into thousands of operations. Names the loop's line."""
+    """A Python loop is unrolled into thousands of operations, or compiles anew in each round."""

@@ -65,6 +65,7 @@ __all__ = ["STAGES", "TARGETS", "Executable", "Jitted", "Lifetime", "Stages", "a
 
 Named = str | Sequence[str]  # passes: "default", or their names
 Passes = Named | None  # None: as the target has it
+MANY_ANEW = 10
 MOST_OTHERS = 4  # programs kept for one signature, if values outside the function change
 
 
@@ -210,7 +211,7 @@ class Jitted:
     """A NumPy function that is compiled for each combination of shapes, dtypes and constants."""
 
     # Not in __dict__, which a program that calls this function reads again at each call.
-    __slots__ = ("__dict__", "__weakref__", "_ints", "_numbers", "_ready", "_varied")
+    __slots__ = ("__dict__", "__weakref__", "_anew", "_ints", "_numbers", "_ready", "_varied")
 
     def __init__(self, fn: Callable[..., Any], options: Options) -> None:
         self.__name__ = self.__qualname__ = type(fn).__name__  # for a callable without a name
@@ -219,6 +220,7 @@ class Jitted:
         self.options = options
         self._owner: Callable[[], Any] | None = None  # for a method: returns the object
         self._ready = Programs()  # signature -> program
+        self._anew = 0  # how often values outside made it compile
         self._varied: set[int] = set()  # places of ints that changed between calls
         self._numbers = Numbers(varied=self._varied)  # which Python numbers are arguments
         # Signature without ints -> the ints of the first such call, by place.
@@ -239,14 +241,15 @@ class Jitted:
                 leaves, run = self._compile_once(key, args, kwargs)
             try:
                 return run.run(leaves)
-            except Stale:
-                pass  # an error of what follows has no context of ours
-            return self._again(run, leaves, key, args, kwargs)
+            except Stale as error:  # an error of what follows has no context of ours
+                why = str(error)
+            return self._again(run, leaves, key, args, kwargs, why)
         except Exception as error:
             shorten(error, program_file(self))
             raise
 
-    def _again(self, run: RunCall, leaves: Sequence[Any], key: Any, args: tuple, kwargs: dict) -> Any:
+    def _again(self, run: RunCall, leaves: Sequence[Any], key: Any, args: tuple, kwargs: dict,
+               why: str) -> Any:
         """Values outside the function changed: run a program compiled for these, or a new one."""
         before = self._ready.others.get(key, ())
         others = self._ready.others[key] = [run, *(x for x in before if x is not run)][:MOST_OTHERS]
@@ -258,6 +261,12 @@ class Jitted:
             self._ready[key] = each
             return result
         self._ready.drop(key, run)
+        self._anew += 1
+        if self._anew == MANY_ANEW:
+            warnings.warn(f"{program_line(self)[0]}: {self.__name__} is compiled anew for the "
+                          f"{MANY_ANEW}th time, as what it reads outside changes{why and f' ({why})'}. "
+                          "Pass a number that changes as an argument: another float compiles "
+                          "nothing", LoopWarning, stacklevel=3)
         leaves, run = self._compile_once(key, args, kwargs)
         try:
             return run.run(leaves)
