@@ -110,7 +110,7 @@ class Index(NamedTuple):
     def __mul__(self, factor: int) -> Index:  # type: ignore[override]
         if factor == 0:
             return ZERO
-        return self if factor == 1 else Index(self.const * factor, tuple((c * factor, a) for c, a in self.terms))
+        return Index(self.const * factor, tuple((c * factor, a) for c, a in self.terms))
 
     @lru_cache(maxsize=65536)  # noqa: B019
     def divmod(self, by: int) -> tuple[Index, Index]:
@@ -173,8 +173,8 @@ def _canonical(const: int, terms: Iterable[IndexTerm]) -> Index:
         factor = total.get(rest, 0)
         if factor and total[atom] == factor * atom.by:  # (i // 5) * 5 + i % 5 is i
             del total[atom], total[rest]
-            whole = atom.of * factor
-            return _canonical(const + whole.const, [*((c, a) for a, c in total.items()), *whole.terms])
+            others = Index(const, tuple((c, a) for a, c in total.items()))
+            return others + atom.of * factor
     kept: list[IndexTerm] = [(c, a) for a, c in total.items() if c and not isinstance(a, Digit)]
     for digit in sorted(a for a, c in total.items() if c and isinstance(a, Digit)):
         factor, low = kept[-1] if kept else (0, digit)

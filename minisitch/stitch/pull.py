@@ -109,7 +109,7 @@ def _update_at(node: Node, position: Position, shapes: Sequence[Shape]) -> Reads
 
 def _gather_at(node: Node, position: Position, shapes: Sequence[Shape], load: LoadIndex) -> Reads:
     axes, indices = node.attr("axes"), node.args[1:]
-    rank = len(shapes[1])
+    rank = len(shapes[1])  # of each index
     at, rest = position[:rank], iter(position[rank:])
     chosen = {axis: load(v, at, shapes[0][axis]) for axis, v in zip(axes, indices, strict=True)}
     source = tuple(chosen[a] if a in chosen else next(rest) for a in range(len(shapes[0])))
