@@ -373,10 +373,9 @@ def topological(after: Sequence[Iterable[int]], rank: Callable[[int], int]) -> l
 
 def pattern_inputs(graph: Graph, pattern: Pattern) -> Ids:
     """The values in memory that a pattern reads, ascending. A view counts as the value it views."""
-    nodes, inside, found = graph.nodes, set(pattern.members), set[int]()
-    for member in pattern.members:
-        if nodes[member].op == "input":
-            found.add(member)
+    nodes, inside = graph.nodes, set(pattern.members)
+    found = {member for member in inside if nodes[member].op == "input"}
+    for member in inside:
         for arg in nodes[member].args:
             if arg not in inside:
                 found.add(view_source(graph, arg) if pattern.kind == "library" else read_in_place(graph, arg))
