@@ -110,6 +110,8 @@ class Index(NamedTuple):
     def __mul__(self, factor: int) -> Index:  # type: ignore[override]
         if factor == 0:
             return ZERO
+        if factor == 1:
+            return self
         return Index(self.const * factor, tuple((c * factor, a) for c, a in self.terms))
 
     @lru_cache(maxsize=65536)  # noqa: B019
