@@ -29,6 +29,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 gc.set_threshold(100_000, 20, 20)  # the suite makes millions of small objects, few of them in circles
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_compiler():
+    """Kernels are compiled in the tests' own process: on the other core, other tests run. A second process takes 1.3 s to begin."""
+    from minisitch.runtime.cpu import compile as compiler
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "MANY", 1000)
+        patch.setattr(compiler, "MOST_HERE", 1000)
+        yield
+
+
 @pytest.fixture
 def nothing_built():
     """No kernel of another test is used again, and none of this one, which changes the compiler."""
