@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from llvmlite import binding as llvm
+
 from minisitch.runtime.cpu import compile as compiler
 from minisitch.runtime.cpu import object_code
 
 
 def assembly_of_cfunc(made):
     """The assembly of a ``numba.cfunc``."""
-    return object_code._machine().emit_assembly(object_code._module(made))
+    module = llvm.parse_assembly(made.inspect_llvm(), llvm.create_context())
+    return object_code._machine().emit_assembly(module)
 
 
 def inspect_assembly(request):
