@@ -25,7 +25,8 @@ RAISED = [
     "np.add(d, d, dtype='f4', casting='safe')", "np.einsum('i,i', d, d, dtype='f4')", "np.sort(x, kind='bubble')",
     "np.argsort(x, kind='bubble')", "np.argsort(x, kind='stable', stable=True)", "np.sort(x, order='f')",
     "np.meshgrid(x, x, indexing='ji')", "np.std(x, ddof=1, correction=1)", "np.nanvar(x, ddof=1, correction=1)",
-    "np.clip(x, 0, max=3)", "np.clip(x, a_min=0, min=2)", "np.clip(x, 0, 1, 2)",
+    "np.take(x, 0, mode='turn')", "d.reshape(2, 4).__setitem__((0, 0), [3])",
+    "d.reshape(2, 4).__setitem__((1, 1), x[:1])", "np.clip(x, 0, max=3)", "np.clip(x, a_min=0, min=2)", "np.clip(x, 0, 1, 2)",
 ]
 
 

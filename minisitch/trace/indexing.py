@@ -289,6 +289,9 @@ def __setitem__(x: TracedArray, index: Any, value: Any) -> None:
         raise TypeError(f"'numpy.{x.dtype.name}' object does not support item assignment")
     items = parse(x, index)
     target = place(x, items)
+    element = all(item.kind in ("int", "gap") for item in items) and not any(each is Ellipsis for each in _entries(index))
+    if element and x.ndim and np.ndim(value):
+        raise ValueError("setting an array element with a sequence.")
     if any(item.kind == "mask" for item in items):
         mask, axes = _mask(x, items)
         write_masked(target, broadcast(mask, target.shape), value, axes)
@@ -392,6 +395,7 @@ def put(x: TracedArray, indices: Any, values: Any, mode: str = "raise") -> None:
 
 @handles(np.take)
 def take(a, indices, axis=None, out=None, mode="raise"):
+    np.take(np.zeros(1), 0, mode=mode)  # raises NumPy's error
     x = lift(a) if axis is not None else traced.ravel(a)
     axis = normal_axis(0 if axis is None else axis, x.ndim)
     indices = positions_of(indices)

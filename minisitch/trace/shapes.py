@@ -137,6 +137,8 @@ def reshape(a, /, shape=None, order="C", *, newshape=None, copy=None):
         result = _backwards(reshape_view(_backwards(x), tuple(reversed(target))))
     else:
         result = reshape_view(x, target) if target != x.shape else ones_view(x, target)
+    if copy is False and result._parent is None:
+        raise ValueError("Unable to avoid creating a copy while reshaping.")
     return result.copy() if copy else seen(result)
 
 
