@@ -16,7 +16,7 @@ import pytest
 import minisitch as ms
 
 HEAD = """
-import contextlib, copy, functools, sys, types, weakref
+import contextlib, copy, enum, functools, sys, types, weakref
 from dataclasses import dataclass, field
 import numpy as np
 X = np.arange(1.0, 4.0)
@@ -306,6 +306,27 @@ def run():
     yield f(X, net), net.parts
     Net.__call__ = lambda self, x: x
     yield f(X, net)
+""",
+    "members and combinations of an enum": """
+class Act(enum.Enum):
+    RELU, TANH = "relu", "tanh"
+    def __call__(self, x): out = np.zeros(3); out[:] = np.maximum(x, 0) if self is Act.RELU else np.tanh(x); return out
+    @property
+    def gain(self): return {Act.RELU: 2.0, Act.TANH: 3.0}[self]
+class Mode(enum.Flag):
+    A, B = 1, 2
+act, mode = Act.RELU, Mode.A
+@jit
+def f(x, name=None):
+    chosen = act if name is None else Act(name)
+    return chosen(x) * chosen.gain * (2 if Mode.A in mode else 1) * (3 if mode & Mode.B else 1)
+def run():
+    global act, mode
+    yield f(X), f(X, "tanh")
+    act, mode = Act.TANH, Mode.A | Mode.B
+    yield f(X), f(X, "relu")
+    mode = Mode.B
+    yield f(X)
 """,
     "a class defined inside, and errors of one's own": """
 class Bad(Exception):

@@ -41,8 +41,9 @@ HELD: dict[type, tuple[str, ...]] = {
     **dict.fromkeys((functools.partial, functools.partialmethod, functools.cached_property,
                      functools.singledispatchmethod, property), ())}
 OWNED = (dict, list, tuple, set, frozenset, deque, np.ndarray, bytearray, memoryview, array)
-# what Python gives to modules and classes
-LOADED = {"__builtins__", "__loader__", "__spec__", "__dict__", "__weakref__"}
+# what Python gives to modules and classes; an ``enum.Flag`` keeps its combinations in the last
+LOADED = {"__builtins__", "__loader__", "__spec__", "__dict__", "__weakref__",
+          "_value2member_map_"}
 KEPT = ("__warningregistry__", "__slotnames__")  # by ``warnings`` and ``copy``
 TOLD = ("__defaults__", "__kwdefaults__", "__annotations__")
 PACKAGE = __name__.partition(".")[0]
