@@ -11,8 +11,6 @@ finds the user's line, and ``builder`` gives them types. ``tree`` takes nested a
 again at each call. ``refusals`` says why something cannot be traced, and what to write instead.
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import inspect

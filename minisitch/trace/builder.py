@@ -9,8 +9,6 @@ Before:  builder.add("sum", (0,), axes=(1,), keepdims=True), where %0 is f32[4,8
 After:   %1: f32[4,1] = sum %0 axes=(1,) keepdims=True
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math

@@ -5,8 +5,6 @@ Out: a traced array, or a guard of the recorder. A guard becomes one more output
 call raises NumPy's error if it is true (``Program.guards``).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -9,8 +9,6 @@ order. NumPy's rule for the axes of an advanced index then asks one question: ar
 neighbours?
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ together with its mask. Elementwise work passes through it, and an assignment un
 a ``select``. Anything else is refused.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -7,8 +7,6 @@ So its functions are replaced for as long as a trace takes. A call from anywhere
 original function. Traces in other threads may need the same class, so each replacement is counted.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 from collections.abc import Iterable

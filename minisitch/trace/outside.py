@@ -14,8 +14,6 @@ Before:  self.w = self.w - step
 After:   TraceError: ... the program puts what it computed into w ...; self.w is as it was
 """
 
-from __future__ import annotations
-
 import _thread
 import datetime
 import dis

@@ -3,8 +3,6 @@
 In:  the text of a graph (``graph.py`` shows one). Out: the verified ``Graph``.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 import re

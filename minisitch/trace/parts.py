@@ -7,8 +7,6 @@ A new kind of value that holds others gets its line here: ``outside`` meets the 
 program runs, and ``reads`` writes how a call finds each again.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import logging

@@ -3,8 +3,6 @@
 In:  NumPy calls. Out: one ``matmul`` a contraction, in NumPy's dtype. Integers are not widened.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

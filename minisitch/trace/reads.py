@@ -22,8 +22,6 @@ kind of object raises ``Stale``, and the program is traced again. An attribute i
 its name is in the code that ran.
 """
 
-from __future__ import annotations
-
 import builtins
 import decimal
 import dis

@@ -4,8 +4,6 @@ In:  ``np.sum(x)``, ``x.sum()`` and ``np.add.reduce(x)``: the first two call the
 Out: one ``reduce`` node, or the composition that NumPy computes.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from typing import Any

@@ -10,8 +10,6 @@ Before:  math.exp(x[0])
 After:   TraceError: model.py:3: math.exp() of a traced f64[] array: ... Write np.exp
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import dis

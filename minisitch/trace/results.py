@@ -9,8 +9,6 @@ Any other object may hold a stand-in that the caller would get: ``zip``, a gener
 dataclass, a function that uses ``x``. So each is searched for one.
 """
 
-from __future__ import annotations
-
 import gc
 import re
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence

@@ -5,8 +5,6 @@ nodes. NumPy writes others in Python on top of these (``stack``, ``moveaxis``, `
 ...). They have no handler: their own source is traced.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Sequence

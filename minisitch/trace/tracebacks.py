@@ -10,8 +10,6 @@ Before:  main.py, runtime/__init__.py, trace/__init__.py, model.py, array.py, re
 After:   main.py, model.py
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable

@@ -7,8 +7,6 @@ so promotion is NumPy's. *Settle* the operands: cast and broadcast them. *Apply*
 primitive of ``ops.OPS``, a composition with NumPy's values, or the ``ufunc`` library op.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable
