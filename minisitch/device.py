@@ -75,12 +75,10 @@ class Device:
         ``shared`` is in bytes a block, ``registers`` a thread's. A kernel with a grid barrier
         launches at most this many blocks, since the barrier needs all of them resident.
         """
-        limits = [self.threads_per_sm // block, self.blocks_per_sm]
-        if registers:
-            limits.append(self.registers_per_sm // (registers * block))
-        if shared:
-            limits.append(self.shared_per_sm // shared)
-        return max(1, min(limits)) * self.sms
+        resident = min(self.threads_per_sm // block, self.blocks_per_sm,
+                       self.registers_per_sm // (max(1, registers) * block),
+                       self.shared_per_sm // max(1, shared))
+        return max(1, resident) * self.sms
 
     def relaxed_registers(self, block: int, shared: int, grid: int = 1 << 31, assumed: int = 32) -> int:
         """The most registers a thread may use without losing a resident block.
@@ -95,18 +93,18 @@ class Device:
 
 L2_OVER_HBM = 3.0  # Kitsune's background section
 
-
 _L2 = "; L2 bandwidth three times HBM's, as Kitsune has it"
 _ASSUMED = "datasheet; launch and barrier costs assumed below the V100's, not measured" + _L2
 _MEASURED = "datasheet; launch and barrier costs as AStitch measured them (table in section 4.4)" + _L2
 _V100 = Device("v100", "gpu", sms=80, threads_per_sm=2048, blocks_per_sm=32, registers_per_sm=65536,
                shared_per_sm=98304, shared_per_block=49152, bandwidth=900e9, flops=15.7e12,
                launch_us=10.0, grid_barrier_us=2.7, block_barrier_us=0.02, source=_MEASURED,
-               l2_size=6 << 20, l2_bandwidth=L2_OVER_HBM * 900e9, tensor_flops=125e12)
+               l2_size=6 << 20, tensor_flops=125e12)
 _A100 = replace(_V100, name="a100", sms=108, shared_per_sm=167936, bandwidth=1555e9, flops=19.5e12,
                 launch_us=6.0, grid_barrier_us=2.5, source=_ASSUMED, l2_size=40 << 20,
-                l2_bandwidth=L2_OVER_HBM * 1555e9, tensor_flops=312e12)
+                tensor_flops=312e12)
 _H100 = replace(_A100, name="h100", sms=132, shared_per_sm=233472, bandwidth=3350e9, flops=67e12,
-                launch_us=5.0, l2_size=50 << 20, l2_bandwidth=L2_OVER_HBM * 3350e9, tensor_flops=989e12)
-_H200 = replace(_H100, name="h200", bandwidth=4800e9, l2_bandwidth=L2_OVER_HBM * 4800e9)
-DEVICES = {device.name: device for device in (_V100, _A100, _H100, _H200)}
+                launch_us=5.0, l2_size=50 << 20, tensor_flops=989e12)
+_H200 = replace(_H100, name="h200", bandwidth=4800e9)
+DEVICES = {device.name: replace(device, l2_bandwidth=L2_OVER_HBM * device.bandwidth)
+           for device in (_V100, _A100, _H100, _H200)}

@@ -23,7 +23,7 @@ import importlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +34,7 @@ DTYPES = {  # short name in printed programs -> NumPy name
 }
 SHORT = {long: short for short, long in DTYPES.items()}
 KINDS = ("bool", "int", "float")  # scalar text may differ between these
+Texts = Mapping[str, str]  # a scalar text for each of some kinds
 
 
 def kind_of(dtype: str) -> str:
@@ -66,7 +67,7 @@ def erf(x: Any) -> np.ndarray:
     float16 and float32 are computed in float64 and rounded once.
     """
     x = np.asarray(x)
-    return np.array(x, copy=True) if x.size == 0 else _float64_erf()(np.asarray(x, dtype=np.float64)).astype(x.dtype)
+    return _float64_erf()(x.astype(np.float64)).astype(x.dtype)
 
 
 @dataclass(frozen=True)
@@ -91,11 +92,11 @@ class Op:
     name: str
     kind: str
     arity: int | None
-    numpy: Callable[..., Any]
+    numpy: Any  # its meaning: a ufunc, or a function of arrays
     domain: tuple[str, ...] = KINDS
     result: str = "same"  # "same" | "bool": dtype of a map's result
-    cuda: Mapping[str, str] = field(default_factory=dict)
-    cpu: Mapping[str, str] = field(default_factory=dict)
+    cuda: Texts = field(default_factory=dict)
+    cpu: Texts = field(default_factory=dict)
     cost: str = "free"  # "free" | "light" | "heavy"
     identity: str = ""  # of a reduction: the name of its neutral element
 
@@ -103,17 +104,22 @@ class Op:
 OPS: dict[str, Op] = {}
 
 
-def _by_kind(text: str | Mapping[str, str], domain: tuple[str, ...]) -> Mapping[str, str]:
-    return dict(text) if isinstance(text, Mapping) else dict.fromkeys(domain, text)
+def _by_kind(text, domain):
+    """A text for each kind of a domain, from one text or from texts by kind."""
+    return {kind: text if isinstance(text, str) else text[kind] for kind in domain}
 
 
-def _map(name, arity, meaning, cuda, cpu=None, *, domain=KINDS, result="same", cost="light"):
-    """Add an elementwise row. Without ``cpu`` the CPU text is the CUDA text."""
+def _map(name, domain, meaning, cuda, cpu=None, *, arity=1, result="same", cost="light"):
+    """Add an elementwise row.
+
+    A ufunc says its arity itself. Without ``cpu`` the CPU text is the CUDA text.
+    """
+    arity = getattr(meaning, "nin", arity)
     OPS[name] = Op(name, "map", arity, meaning, domain, result,
-                   _by_kind(cuda, domain), _by_kind(cuda if cpu is None else cpu, domain), cost)
+                   _by_kind(cuda, domain), _by_kind(cpu or cuda, domain), cost)
 
 
-FLOAT, NUMBER, INTEGRAL = ("float",), ("int", "float"), ("bool", "int")
+FLOAT, INT, NUMBER, INTEGRAL = ("float",), ("int",), ("int", "float"), ("bool", "int")
 
 
 # ---------------------------------------------------------------- sources
@@ -125,63 +131,66 @@ for _name in ("input", "constant", "iota"):
     OPS[_name] = Op(_name, "source", 0, _source_has_no_meaning)
 
 # ---------------------------------------------------------------- arithmetic
-_map("add", 2, np.add, "{0} + {1}", domain=NUMBER)
-_map("sub", 2, np.subtract, "{0} - {1}", domain=NUMBER)
-_map("mul", 2, np.multiply, "{0} * {1}", domain=NUMBER)
-_map("div", 2, np.true_divide, "{0} / {1}", domain=FLOAT, cost="heavy")
-_map("floor_divide", 2, np.floor_divide, domain=NUMBER, cost="heavy",
+_map("add", NUMBER, np.add, "{0} + {1}")
+_map("sub", NUMBER, np.subtract, "{0} - {1}")
+_map("mul", NUMBER, np.multiply, "{0} * {1}")
+_map("div", FLOAT, np.true_divide, "{0} / {1}", cost="heavy")
+_map("floor_divide", NUMBER, np.floor_divide, cost="heavy",
      cuda={"int": "floor_divide_int({0}, {1})", "float": "floor_divide({0}, {1})"})
-_map("mod", 2, np.remainder, {"int": "mod_int({0}, {1})", "float": "mod({0}, {1})"}, domain=NUMBER, cost="heavy")
-_map("fmod", 2, np.fmod, {"int": "fmod_int({0}, {1})", "float": "math.fmod({0}, {1})"},
-     {"int": "fmod_int({0}, {1})", "float": "fmod({0}, {1})"}, domain=NUMBER, cost="heavy")
-_map("power", 2, np.power, {"int": "power_int({0}, {1})", "float": "math.pow({0}, {1})"},
-     {"int": "power_int({0}, {1})", "float": "pow_{t}({0}, {1})"}, domain=NUMBER, cost="heavy")
-_map("neg", 1, np.negative, "-{0}", domain=NUMBER)
-_map("abs", 1, np.absolute, "abs({0})", domain=NUMBER)
-_map("sign", 1, np.sign, "sign({0})", domain=NUMBER)
-_map("maximum", 2, np.maximum, {"int": "max({0}, {1})", "float": "maximum({0}, {1})"}, "maximum({0}, {1})", domain=NUMBER)
-_map("minimum", 2, np.minimum, {"int": "min({0}, {1})", "float": "minimum({0}, {1})"}, "minimum({0}, {1})", domain=NUMBER)
-_map("fmax", 2, np.fmax, "fmax({0}, {1})", domain=FLOAT)
-_map("fmin", 2, np.fmin, "fmin({0}, {1})", domain=FLOAT)
-_map("copysign", 2, np.copysign, "math.copysign({0}, {1})", domain=FLOAT)
-_map("floor", 1, np.floor, "floor({0})", domain=FLOAT)
-_map("ceil", 1, np.ceil, "ceil({0})", domain=FLOAT)
-_map("trunc", 1, np.trunc, "trunc({0})", domain=FLOAT)
-_map("rint", 1, np.rint, "rint({0})", domain=FLOAT)
+_map("mod", NUMBER, np.remainder, cost="heavy",
+     cuda={"int": "mod_int({0}, {1})", "float": "mod({0}, {1})"})
+_map("fmod", NUMBER, np.fmod, cost="heavy",
+     cuda={"int": "fmod_int({0}, {1})", "float": "math.fmod({0}, {1})"},
+     cpu={"int": "fmod_int({0}, {1})", "float": "fmod({0}, {1})"})
+_map("power", NUMBER, np.power, cost="heavy",
+     cuda={"int": "power_int({0}, {1})", "float": "math.pow({0}, {1})"},
+     cpu={"int": "power_int({0}, {1})", "float": "pow_{t}({0}, {1})"})
+_map("neg", NUMBER, np.negative, "-{0}")
+_map("abs", NUMBER, np.absolute, "abs({0})")
+_map("sign", NUMBER, np.sign, "sign({0})")
+_map("maximum", NUMBER, np.maximum, cpu="maximum({0}, {1})",
+     cuda={"int": "max({0}, {1})", "float": "maximum({0}, {1})"})
+_map("minimum", NUMBER, np.minimum, cpu="minimum({0}, {1})",
+     cuda={"int": "min({0}, {1})", "float": "minimum({0}, {1})"})
+_map("fmax", FLOAT, np.fmax, "fmax({0}, {1})")
+_map("fmin", FLOAT, np.fmin, "fmin({0}, {1})")
+_map("copysign", FLOAT, np.copysign, "math.copysign({0}, {1})")
+for _name in "floor ceil trunc rint".split():
+    _map(_name, FLOAT, getattr(np, _name), _name + "({0})")
 
 # ---------------------------------------------------------------- transcendentals (heavy, float)
-_map("sqrt", 1, np.sqrt, "math.sqrt({0})", domain=FLOAT, cost="heavy")
-_map("erf", 1, erf, "math.erf({0})", "erf_{t}({0})", domain=FLOAT, cost="heavy")
+_map("erf", FLOAT, erf, "math.erf({0})", "erf_{t}({0})", cost="heavy")
 # On a CPU these are functions of our own (``runtime.cpu.math``).
 for _name in "exp expm1 log log1p log2 log10 tanh sin cos".split():
-    _map(_name, 1, getattr(np, _name), f"math.{_name}({{0}})", _name + "_{t}({0})", domain=FLOAT, cost="heavy")
-for _name in "tan sinh cosh".split():
-    _map(_name, 1, getattr(np, _name), f"math.{_name}({{0}})", domain=FLOAT, cost="heavy")
+    _map(_name, FLOAT, getattr(np, _name), f"math.{_name}({{0}})", _name + "_{t}({0})", cost="heavy")
+for _name in "sqrt tan sinh cosh".split():
+    _map(_name, FLOAT, getattr(np, _name), f"math.{_name}({{0}})", cost="heavy")
 for _name in "sin cos tan sinh cosh tanh".split():
-    _map(f"arc{_name}", 1, getattr(np, f"arc{_name}"), f"math.a{_name}({{0}})", domain=FLOAT, cost="heavy")
-_map("arctan2", 2, np.arctan2, "math.atan2({0}, {1})", domain=FLOAT, cost="heavy")
-_map("hypot", 2, np.hypot, "math.hypot({0}, {1})", domain=FLOAT, cost="heavy")
+    _map(f"arc{_name}", FLOAT, getattr(np, f"arc{_name}"), f"math.a{_name}({{0}})", cost="heavy")
+_map("arctan2", FLOAT, np.arctan2, "math.atan2({0}, {1})", cost="heavy")
+_map("hypot", FLOAT, np.hypot, "math.hypot({0}, {1})", cost="heavy")
 
 # ---------------------------------------------------------------- comparison, logic, bits, choice
-_map("eq", 2, np.equal, "{0} == {1}", result="bool")
-_map("ne", 2, np.not_equal, "{0} != {1}", result="bool")
-_map("lt", 2, np.less, "{0} < {1}", result="bool")
-_map("le", 2, np.less_equal, "{0} <= {1}", result="bool")
-_map("gt", 2, np.greater, "{0} > {1}", result="bool")
-_map("ge", 2, np.greater_equal, "{0} >= {1}", result="bool")
-_map("and", 2, np.bitwise_and, "{0} & {1}", domain=INTEGRAL)
-_map("or", 2, np.bitwise_or, "{0} | {1}", domain=INTEGRAL)
-_map("xor", 2, np.bitwise_xor, {"bool": "{0} != {1}", "int": "{0} ^ {1}"}, domain=INTEGRAL)
-_map("not", 1, np.invert, {"bool": "not {0}", "int": "~{0}"}, domain=INTEGRAL)
-_map("shift_left", 2, np.left_shift, "shift_left({0}, {1})", domain=("int",))
-_map("shift_right", 2, np.right_shift, "shift_right({0}, {1})", domain=("int",))
-_map("isnan", 1, np.isnan, "{0} != {0}", domain=FLOAT, result="bool")
-_map("isinf", 1, np.isinf, "isinf({0})", domain=FLOAT, result="bool")
-_map("isfinite", 1, np.isfinite, "isfinite({0})", domain=FLOAT, result="bool")
-_map("signbit", 1, np.signbit, "math.copysign({T}(1), {0}) < {T}(0)", domain=FLOAT, result="bool")
-_map("select", 3, np.where, "({1} if {0} else {2})", "select({0}, {1}, {2})")
+_map("eq", KINDS, np.equal, "{0} == {1}", result="bool")
+_map("ne", KINDS, np.not_equal, "{0} != {1}", result="bool")
+_map("lt", KINDS, np.less, "{0} < {1}", result="bool")
+_map("le", KINDS, np.less_equal, "{0} <= {1}", result="bool")
+_map("gt", KINDS, np.greater, "{0} > {1}", result="bool")
+_map("ge", KINDS, np.greater_equal, "{0} >= {1}", result="bool")
+_map("and", INTEGRAL, np.bitwise_and, "{0} & {1}")
+_map("or", INTEGRAL, np.bitwise_or, "{0} | {1}")
+_map("xor", INTEGRAL, np.bitwise_xor, {"bool": "{0} != {1}", "int": "{0} ^ {1}"})
+_map("not", INTEGRAL, np.invert, {"bool": "not {0}", "int": "~{0}"})
+_map("shift_left", INT, np.left_shift, "shift_left({0}, {1})")
+_map("shift_right", INT, np.right_shift, "shift_right({0}, {1})")
+_map("isnan", FLOAT, np.isnan, "{0} != {0}", result="bool")
+_map("isinf", FLOAT, np.isinf, "isinf({0})", result="bool")
+_map("isfinite", FLOAT, np.isfinite, "isfinite({0})", result="bool")
+_map("signbit", FLOAT, np.signbit, "math.copysign({T}(1), {0}) < {T}(0)", result="bool")
+_map("select", KINDS, np.where, "({1} if {0} else {2})", "select({0}, {1}, {2})", arity=3)
 # A number as a bool is whether it is not zero, as in NumPy.
-_map("cast", 1, lambda x, dtype: x.astype(dtype), {"bool": "({0} != {S}(0))", "int": "{T}({0})", "float": "{T}({0})"})
+_map("cast", KINDS, lambda x, dtype: x.astype(dtype),
+     {"bool": "({0} != {S}(0))", "int": "{T}({0})", "float": "{T}({0})"})
 
 # Ops that never round. All others round once, or a few times as library functions do.
 EXACT = frozenset("neg abs sign maximum minimum fmax fmin copysign floor ceil trunc rint select".split())
@@ -189,12 +198,12 @@ EXACT = frozenset("neg abs sign maximum minimum fmax fmin copysign floor ceil tr
 # ---------------------------------------------------------------- reductions
 def _reduce(name, step, identity, domain=NUMBER):
     """Add a reduction. The elementwise op ``step`` takes in one more value."""
-    op, ufunc = OPS[step], cast(np.ufunc, OPS[step].numpy)
+    op = OPS[step]
 
     def meaning(x, axes, keepdims):
-        return ufunc.reduce(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
-    cuda, cpu = ({kind: texts[kind] for kind in domain} for texts in (op.cuda, op.cpu))
-    OPS[name] = Op(name, "reduce", 1, meaning, domain, "same", cuda, cpu, op.cost, identity)
+        return op.numpy.reduce(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
+    OPS[name] = Op(name, "reduce", 1, meaning, domain, "same",
+                   _by_kind(op.cuda, domain), _by_kind(op.cpu, domain), op.cost, identity)
 
 
 _reduce("sum", "add", "ZERO")
@@ -211,13 +220,14 @@ def _move(name, arity, meaning):
 
 
 def _slice(x, start, size, step):
-    window = (slice(a, (a + n * s if a + n * s >= 0 else None), s) if n else slice(0, 0)
-              for a, n, s in zip(start, size, step, strict=True))
-    return x[(*window, ...)]  # a view, also of an array without axes
+    def along(a, n, s):
+        end = a + n * s
+        return slice(a, end if end >= 0 else None, s) if n else slice(0, 0)
+    return x[(*map(along, start, size, step), ...)]  # a view, also of an array without axes
 
 
 def _update(x, value, start, step):
-    out = np.array(x, copy=True)
+    out = np.array(x)
     _slice(out, start, value.shape, step)[...] = value
     return out
 
@@ -225,8 +235,8 @@ def _update(x, value, start, step):
 def _gather(x, *indices, axes):
     """``x`` at integer coordinates along ``axes``. The indices' axes come first in the result."""
     moved = np.moveaxis(x, axes, range(len(axes)))
-    clipped = tuple(np.clip(i, 0, x.shape[a] - 1) for i, a in zip(indices, axes, strict=True))
-    return moved[clipped]
+    clipped = (np.clip(i, 0, n - 1) for i, n in zip(indices, moved.shape, strict=False))
+    return moved[tuple(clipped)]
 
 
 _move("broadcast", 1, lambda x, shape: np.broadcast_to(x, shape))
@@ -240,7 +250,7 @@ _move("gather", None, _gather)
 
 # ---------------------------------------------------------------- library calls
 # ufuncs that are modes of a scatter
-SCATTERS = ("add", "subtract", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor")
+SCATTERS = "add subtract multiply maximum minimum bitwise_and bitwise_or bitwise_xor".split()
 
 
 def _library(name, arity, meaning):
@@ -249,7 +259,7 @@ def _library(name, arity, meaning):
 
 def _scatter(x, value, *indices, axes, mode):
     """``x`` with ``value`` written at integer coordinates (mode "set"), or added, multiplied ..."""
-    out = np.array(x, copy=True)
+    out = np.array(x)
     moved = np.moveaxis(out, axes, range(len(axes)))
     if mode == "set":
         moved[indices] = value

@@ -50,7 +50,9 @@ class KernelBug(MinisitchError):
 
     def __init__(self, message: str, rule: str = "", line: int = 0, thread: str = ""):
         super().__init__(message)
-        self.rule, self.line, self.thread, self.kernel, self.places = rule or message.partition(":")[0], line, thread, "", ()
+        self.rule = rule or message.partition(":")[0]
+        self.line, self.thread = line, thread
+        self.kernel, self.places = "", ()
 
 
 class PassError(MinisitchError):
