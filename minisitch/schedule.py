@@ -21,10 +21,11 @@ from .graph import identifier
 from .kernel import Kernel, ir
 from .kernel.launch import with_launch
 from .kernel.memory import Layout
-from .kernel.statements import Constants, Folded, Names, Statements, Stores
+from .kernel.statements import Constants, Names, Statements, Stores
 from .kernel.verify import verify_kernel
-from .stitch.mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap
+from .stitch.mapping import EXCHANGED_AT_ONCE, WARP
 from .stitch.plan import LoopPlan, StitchPlan
+from .stitch.subroots import SegmentKey
 
 
 def schedule(plan: StitchPlan, rewrite: Callable[[Kernel], Kernel] = lambda kernel: kernel) -> Kernel:
@@ -70,7 +71,7 @@ def _build(layout: Layout) -> Kernel:
     keys, segments = list(layout.segments), list[ir.Segment]()
     for key, after in zip_longest(keys, keys[1:]):
         barrier = "grid" if after and after[0] != key[0] else "none"
-        segments.append(_segment(layout, Names(constants), layout.segments[key], barrier))
+        segments.append(_segment(layout, Names(constants), key, barrier))
     order = "input", "output", "scratch", "shared"
     buffers = sorted(layout.buffers.values(), key=lambda b: (order.index(b.scope), b.role == "exchange"))
     return Kernel(
@@ -80,29 +81,29 @@ def _build(layout: Layout) -> Kernel:
         decisions=tuple(layout.decisions))
 
 
-def _segment(layout: Layout, names: Names, loops: Sequence[LoopPlan], barrier: str) -> ir.Segment:
-    space, m = loops[0].space, layout.maps[loops[0].segment]
+def _segment(layout: Layout, names: Names, key: SegmentKey, barrier: str) -> ir.Segment:
+    _, space = key
+    m = layout.maps[key]
     slice_size = -(-space.serial // space.slices)
-    task_barrier = _between_tasks(layout, m, loops)
+    task_barrier = _between_tasks(layout, key)
     segment = ir.Segment(space.kind, space.rows, space.chunks, m.chunk, space.slices, slice_size, m, (), task_barrier, barrier)
     nests = _SegmentNests(layout, names, segment)
-    phases = tuple(map(nests.phase, loops))
+    phases = tuple(map(nests.phase, layout.segments[key]))
     return replace(segment, phases=phases, opening=nests.opening, closing=nests.closing)
 
 
-def _between_tasks(layout: Layout, m: ThreadMap, loops: Sequence[LoopPlan]) -> str:
+def _between_tasks(layout: Layout, key: SegmentKey) -> str:
     """The barrier between two tasks of a block, if the next may overwrite what this one reads.
 
     Exchanges use two sets of buffers in turn. After an even number of them the next task uses the
     first set again. A barrier of this task came after the last use of that set.
     """
-    if layout.device.kind == "cpu" or m.threads_per_row == 1:
+    orders = [loop.order for loop in layout.segments[key]]
+    waits = any(layout.from_others[order] for order in orders)
+    exchanges = sum(layout.exchange_counts[order] for order in orders)
+    if layout.one_thread_a_row(key) or not (waits or exchanges % 2):
         return "none"
-    waits = any(layout.from_others[loop.order] for loop in loops)
-    if m.threads_per_row <= WARP:
-        return "warp" if waits else "none"
-    exchanges = sum(layout.exchange_counts[loop.order] for loop in loops)
-    return "block" if waits or exchanges % 2 else "none"
+    return "warp" if layout.maps[key].threads_per_row <= WARP else "block"
 
 
 class _SegmentNests:
@@ -113,6 +114,9 @@ class _SegmentNests:
         self.gpu = layout.device.kind == "gpu"
         self.who = "threads" if self.gpu else "serial"  # who takes the columns of a row
         self.live = self.gpu and segment.ragged  # not every thread has a row
+        # Who stores a result, by who folds it (``LoopKey.folds``): a condition, or "" for all.
+        first_lane = "lane == 0 and live" if self.live else "lane == 0" if self.gpu else ""
+        self.one = {"": first_lane, "column": "", "warp": f"thread % {WARP} == 0"}
         self.opening: ir.Nest = ()
         self.closing: ir.Nest = ()
 
@@ -131,33 +135,24 @@ class _SegmentNests:
         """
         work = Statements(self.layout, self.names, loop)
         found = work.fill()
-        for fold, stores in found:
-            if fold.along == "carry":
-                self._carry(fold, stores)
         body = (*work.body, *(ir.Accumulate(fold) for fold, _ in found))
-        folds = [each for each in found if each[0].along != "carry"]
-        inside = loop.serial != 1 or any(fold.along in ("column", "warp") for fold, _ in folds)
-        nest = self._folds_inside(loop, folds, body) if inside else self._folds_around(loop, folds, body)
+        folds, stores = list[ir.Fold](), list[ir.Store]()
+        for fold, stored in found:
+            if fold.along == "carry":
+                self._carry(fold, stored, loop.cols)
+            else:
+                folds.append(fold)
+                stores += stored
+        starts, ends = map(ir.Start, folds), self._ends(loop, folds, stores)
+        if loop.serial != 1 or loop.folds:
+            inner = (*starts, *self._reduced_rows(loop, body), *ends)
+            nest: ir.Nest = (self._columns(loop, inner),)
+        else:
+            nest = (*starts, self._columns(loop, body), *ends)
         before = (ir.If("live", tuple(work.before)),) if self.live and work.before else work.before
         barrier = self.layout.barriers[loop.order]
         barriers = () if barrier == "none" else (ir.Barrier(barrier),)
         return ir.Phase(loop.cols, loop.serial, loop.chunked, (*before, *nest, *barriers))
-
-    def _folds_around(self, loop: LoopPlan, folds: Sequence[Folded], body: ir.Nest) -> ir.Nest:
-        """The loop over columns, also if there is no fold. One thread of a row stores results."""
-        one = "lane == 0 and live" if self.live else "lane == 0" if self.gpu else ""
-        starts = (ir.Start(fold) for fold, _ in folds)
-        return (*starts, self._columns(loop, body), *self._ends(folds, one))
-
-    def _folds_inside(self, loop: LoopPlan, folds: Sequence[Folded], body: ir.Nest) -> ir.Nest:
-        """The loop over columns, in it the one over reduced rows. Each column has a result."""
-        if loop.serial != 1:
-            kind = "lanes" if loop.warps else "serial"
-            part = "slice" if self.segment.slices > 1 else ""
-            body = (ir.Loop("ser", 0, loop.serial, body, kind, part),)
-        starts = (ir.Start(fold) for fold, _ in folds)
-        ends = self._ends(folds, f"thread % {WARP} == 0" if loop.warps else "")
-        return (self._columns(loop, (*starts, *body, *ends)),)
 
     def _columns(self, loop: LoopPlan, body: ir.Nest) -> ir.Loop:
         """The loop over the columns of a task, which the threads of a row share."""
@@ -166,25 +161,28 @@ class _SegmentNests:
             part = "chunk"
         return ir.Loop("col", 0, loop.cols, body, "warps" if loop.warps else self.who, part)
 
-    def _ends(self, found: Sequence[Folded], one: str) -> ir.Nest:
-        """The ends of folds. All threads of a row have the results, and one stores them.
+    def _reduced_rows(self, loop: LoopPlan, body: ir.Nest) -> ir.Nest:
+        """The body in a loop over the reduced rows of a column. One row needs no loop."""
+        if loop.serial == 1:
+            return body
+        part = "slice" if self.segment.slices > 1 else ""
+        return (ir.Loop("ser", 0, loop.serial, body, "lanes" if loop.warps else "serial", part),)
 
-        ``one`` is the condition that is true for this thread, as text. If it is empty, all store.
-        """
-        folds, stores = tuple(f for f, _ in found), tuple(s for _, stores in found for s in stores)
+    def _ends(self, loop: LoopPlan, folds: Sequence[ir.Fold], stores: Sequence[ir.Store]) -> ir.Nest:
+        """The ends of folds. All threads that fold a row or a column have its result. One stores it."""
         firsts = range(0, len(folds), EXCHANGED_AT_ONCE)
-        combines = (ir.Combine(folds[k:k + EXCHANGED_AT_ONCE]) for k in firsts)
-        return (*combines, *((ir.If(one, stores),) if one and stores else stores))
+        combines = [ir.Combine(tuple(folds[k:k + EXCHANGED_AT_ONCE])) for k in firsts]
+        one = self.one[loop.folds]
+        return (*combines, ir.If(one, tuple(stores))) if one and stores else (*combines, *stores)
 
-    def _carry(self, fold: ir.Fold, stores: Stores) -> None:
+    def _carry(self, fold: ir.Fold, stores: Stores, cols: int) -> None:
         """A block's column sums start before its tasks. Afterwards each row lane stores its part.
 
         A row lane is the place of a row among the rows that a block takes at once (``lane_row``).
         """
-        rows = self.segment.thread_map.rows_per_block
-        cols = self.layout.buffers[fold.buffer].size // rows
         loop = ir.Loop("col", 0, cols, (ir.Start(fold),), self.who)
         if self.gpu:
+            rows = self.segment.thread_map.rows_per_block
             part = "part_block" if rows == 1 else f"part_block * {rows} + lane_row"
             self.closing = self.closing or (ir.Let("part", part),)
         self.opening = (*self.opening, loop)
