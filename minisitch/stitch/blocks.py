@@ -25,7 +25,7 @@ from .dominants import is_row_reduce
 from .mapping import WARP, ThreadMap
 from .plan import StitchPlan, distance, leaves
 from .pull import Key
-from .subroots import Partition, Space, SubRoot, fold_of, map_of
+from .subroots import Partition, Space, SubRoot, fold_of, map_of, other_axes
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _sub_root(graph: Graph, node: Node, block_cut: BlockCut, space: Space, mappi
         return map_of(node, Partition(rows, (), cols, block_cut.sword), space, mapping)
     domain, reduced = graph[node.args[0]].type.shape, node.attr("axes")
     # the axes of the result as axes of the operand
-    axis_of = axes if node.attr("keepdims") else [a for a in range(len(domain)) if a not in reduced]
+    axis_of = axes if node.attr("keepdims") else other_axes(domain, reduced)
     rows = tuple(axis_of[a] for a in rows if axis_of[a] not in reduced)
     cols = tuple(axis_of[a] for a in cols if axis_of[a] not in reduced)
     partition = Partition(rows, reduced, cols, block_cut.sword)

@@ -30,13 +30,13 @@ from ..errors import PlanError
 from ..fuse import ALL_INGREDIENTS, Decision, Stitching, count
 from ..graph import Graph, Node, Shape
 from ..ops import compute_dtype, itemsize
-from .dominants import Group, Reasons, candidates, groups_of, is_row_reduce, many_positions
+from .dominants import Group, candidates, groups_of, is_row_reduce, many_positions
 from .index import Position, axis_variables, linear
 from .mapping import EXCHANGED_AT_ONCE, WARP, ThreadMap, map_columns, map_rows
 from .plan import StitchPlan, distance, leaves
 from .pull import Key, pull
 from .recompute import KeptValue, pays, worth_keeping
-from .subroots import Extents, Partition, Space, SubRoot, adopt, fold_of, makes_locally, map_of
+from .subroots import Extents, Partition, Space, SubRoot, adopt, fold_of, makes_locally, map_of, other_axes
 
 # Bytes of shared memory reserved for block reduces (``kernel.memory``): two sets of exchange
 # buffers. A buffer has a result of at most 8 bytes for each of at most 32 warps.
@@ -81,7 +81,10 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
     groups, by_rules = groups_of(graph, stitching.merge), stitching.kept is None
 
     # 1
-    chosen, scattered = _first_sub_roots(graph, stitching)
+    needed = {n.id for n in graph.nodes if n.kind == "reduce" or n.id in graph.outputs}
+    first = needed.union(candidates(graph) if stitching.kept is None else stitching.kept)
+    scattered = many_positions(graph, first)
+    chosen = first | scattered.keys()
     decisions = [Decision((v,), "keep", "many-positions", why) for v, why in scattered.items()]
 
     def arranged(kept: Mapping[int, KeptValue], rowwise: bool = False) -> StitchPlan:
@@ -91,8 +94,7 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
     plan = arranged({})
     # 2
     if by_rules and not stitching.barriers:
-        fixed = {v for v in plan.final if graph[v].kind == "reduce"} | {*graph.outputs} | scattered.keys()
-        while far := _behind_barriers(plan).keys() - fixed:
+        while far := _behind_barriers(plan).keys() - needed - scattered.keys():
             chosen -= far
             decisions += _too_far(far)
             plan = arranged({})
@@ -115,15 +117,6 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
                                 "which other blocks compute: that needs a grid barrier, which this "
                                 "composition forbids; put them in two kernels", value, reader)
     return replace(plan, decisions=(*decisions, *plan.decisions))
-
-
-def _first_sub_roots(graph: Graph, stitching: Stitching) -> tuple[set[int], Reasons]:
-    """The first sub-roots; and those that are read at many positions, each with the reason."""
-    found = set(candidates(graph))
-    if stitching.kept is not None:
-        found = {v for v in found if graph[v].kind == "reduce" or v in graph.outputs} | set(stitching.kept)
-    scattered = many_positions(graph, found)
-    return found | scattered.keys(), scattered
 
 
 def _too_far(values: Collection[int]) -> list[Decision]:
@@ -160,7 +153,9 @@ class _Arranger:
     rowwise: bool
 
     def __post_init__(self) -> None:
-        self.dominant_of = {m: self.graph[g.dominant] for g in self.groups for m in g.members}
+        dominants = [(g, self.graph[g.dominant]) for g in self.groups]
+        self.row_reduces = {m: dominant for g, dominant in dominants
+                            if is_row_reduce(self.graph, dominant) for m in g.members}
         self.made: dict[int, SubRoot] = {}
         self.order: list[SubRoot] = []
         self.decisions: list[Decision] = []
@@ -216,6 +211,10 @@ class _Arranger:
         else:
             self._add_column_reduce(node)
 
+    def _barred(self, node: Node) -> bool:
+        """Whether no other block may take part in a reduce: its readers cannot wait for others."""
+        return not self.stitching.barriers and bool(self.graph.users[node.id])
+
     def _add_row_reduce(self, node: Node) -> None:
         shape = self._domain(node)
         partition = _rows_of(node, shape)
@@ -238,9 +237,7 @@ class _Arranger:
         before, after = tuple(a for a in kept if a < last), tuple(a for a in kept if a > last)
         partition = Partition(before, axes, after)
         rows, serial, cols = partition.extents(shape)
-        # readers cannot wait for other blocks
-        whole = not self.stitching.barriers and bool(self.graph.users[node.id])
-        mapping, slices = map_columns(rows, serial, cols, self.device, whole)
+        mapping, slices = map_columns(rows, serial, cols, self.device, self._barred(node))
         self._decide(node, mapping.rule, mapping.why)
         role = "partial" if slices > 1 else "reduce"
         space = Space("column", rows, mapping.splits, slices, serial if slices > 1 else 1, cols)
@@ -264,8 +261,7 @@ class _Arranger:
         """
         shape = self._domain(node)
         host = self._row_reduce_of(node, shape)
-        barred = not self.stitching.barriers and bool(self.graph.users[node.id])
-        if host is None or barred or is_row_reduce(self.graph, node):
+        if not host or self._barred(node) or is_row_reduce(self.graph, node):
             return None
         long_axes = {a for a, n in enumerate(shape) if n != 1}
         if long_axes.difference(host.attr("axes")) != long_axes.intersection(node.attr("axes")):
@@ -282,10 +278,8 @@ class _Arranger:
 
     def _row_reduce_of(self, node: Node, shape: Shape) -> Node | None:
         """The dominant of the node's group, if it is a row-reduce over data of this shape."""
-        dominant = self.dominant_of.get(node.id)
-        if dominant is None or not is_row_reduce(self.graph, dominant):
-            return None
-        return dominant if self._domain(dominant) == shape else None
+        dominant = self.row_reduces.get(node.id)
+        return dominant if dominant and self._domain(dominant) == shape else None
 
     def _have_room(self, carries: Sequence[SubRoot]) -> bool:
         """Whether these column sums fit in shared memory.
@@ -299,7 +293,7 @@ class _Arranger:
         return needed <= self.device.shared_per_block - EXCHANGE_BYTES
 
     def _add_carry(self, node: Node, carry: SubRoot) -> None:
-        host, mapping = self.dominant_of[node.id], carry.thread_map
+        host, mapping = self.row_reduces[node.id], carry.thread_map
         parts = mapping.blocks * mapping.rows_per_block
         self._decide(node, "carry", f"shares its rows with %{host.id} {host.op}: one partial row "
                                     f"for each of {parts} row lanes, so the data is read once")
@@ -435,15 +429,14 @@ class _Arranger:
           more than ``LONGEST_ROW`` elements, the first axis is rows after all.
         """
         axes, cut = tuple(range(len(shape))), max(0, len(shape) - 1)
-        if self.rowwise:
-            return Partition(axes[:cut], (), axes[cut:])
         in_order = linear(axis_variables(shape), shape).terms
-        if all(linear(at, self.graph[value].type.shape).terms in ((), in_order) for value, at in reads):
-            return Partition((), (), axes)
-        while cut > 0 and math.prod(shape[cut:]) < SHORTEST_ROW:
-            cut -= 1
-        if cut == 0 and len(shape) > 1 and math.prod(shape) > LONGEST_ROW:
-            cut = 1
+        if not self.rowwise:
+            while cut and math.prod(shape[cut:]) < SHORTEST_ROW:
+                cut -= 1
+            if not cut and len(shape) > 1 and math.prod(shape) > LONGEST_ROW:
+                cut = 1
+            if all(linear(at, self.graph[value].type.shape).terms in ((), in_order) for value, at in reads):
+                cut = 0
         return Partition(axes[:cut], (), axes[cut:])
 
     def _decide(self, node: Node, rule: str, why: str) -> None:
@@ -458,4 +451,4 @@ def _row_space(m: ThreadMap) -> Space:
 def _rows_of(reduce: Node, shape: Shape) -> Partition:
     """The partition of a row-reduce: a row for each result. The columns are the axes it reduces."""
     axes = reduce.attr("axes")
-    return Partition(tuple(a for a in range(len(shape)) if a not in axes), (), tuple(axes))
+    return Partition(other_axes(shape, axes), (), axes)

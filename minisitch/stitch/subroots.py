@@ -210,9 +210,14 @@ def fold_of(graph: Graph, node: Node, role: str, partition: Partition, space: Sp
     operand, axes = graph[node.args[0]], node.attr("axes")
     domain = operand.type.shape
     operand_at = partition.position(domain)
-    kept = range(len(domain)) if node.attr("keepdims") else [a for a in range(len(domain)) if a not in axes]
+    kept = range(len(domain)) if node.attr("keepdims") else other_axes(domain, axes)
     result_at = tuple(ZERO if a in axes else operand_at[a] for a in kept)
     return SubRoot(node.id, role, operand.id, domain, partition, space, result_at, thread_map)
+
+
+def other_axes(shape: Shape, axes: Axes) -> Axes:
+    """The axes of a shape without some of them."""
+    return tuple(a for a in range(len(shape)) if a not in axes)
 
 
 # ---------------------------------------------------------------- where each element is made
@@ -267,7 +272,7 @@ def adopt(producer: SubRoot, position: Position, shape: Shape) -> Partition | No
     Here %4 lies at [row, col] and is read at [d0 // 12, d0 % 12]. So the row is d0 // 12, and that
     is the number of a piece of 12 elements of axis 0 (``_mixed_radix``).
     """
-    space, axes = producer.space, range(len(shape))
+    space = producer.space
     if space.slices > 1 or (space.kind == "row" and space.rows <= 1):
         return None
     by_row = _mixed_radix(_counted("row", producer, position), shape, space.rows)
@@ -276,11 +281,11 @@ def adopt(producer: SubRoot, position: Position, shape: Shape) -> Partition | No
     rows, pieces = by_row
     if space.kind == "row":  # any column will do; the axis in pieces is also among the columns
         whole = rows if pieces == 1 else rows[:-1]
-        return Partition(rows, (), tuple(a for a in axes if a not in whole), pieces)
+        return Partition(rows, (), other_axes(shape, whole), pieces)
     by_col = _mixed_radix(_counted("col", producer, position), shape, space.cols)
     if by_col is None or max(pieces, by_col.pieces) > 1:
         return None
-    return Partition(rows, tuple(a for a in axes if a not in rows + by_col.axes), by_col.axes)
+    return Partition(rows, other_axes(shape, rows + by_col.axes), by_col.axes)
 
 
 def _counted(var: str, producer: SubRoot, position: Position) -> Index:
