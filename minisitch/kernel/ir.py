@@ -178,7 +178,8 @@ class Store:
     node: int
 
 
-Scalar = Load | Compute | FromIndex | Clamp | Choose | Store
+Value = Load | Compute | FromIndex | Clamp | Choose  # these give a name a value
+Scalar = Value | Store
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ output. ``nest_loops``, ``column_sweep`` and ``batch_rows`` add rows of a CPU's 
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from ..errors import KernelError
 from ..fuse import Decision
@@ -43,14 +43,17 @@ from ..stitch.plan import LoopPlan, StitchPlan
 from ..stitch.subroots import SegmentKey, SubRoot
 from .ir import Buffer, Location
 
+IN_PARTS = "partial", "carry"  # roles of sub-roots that make partial results
+
 
 def partial_results(s: SubRoot, m: ThreadMap) -> dict[str, int]:
     """How many partial results a sub-root has: the extents of the variables that number them."""
+    space = s.space
     if s.role == "carry":
         return {"part": m.blocks * m.rows_per_block, "col": s.cols}
-    if s.space.kind == "row":
-        return {"row": s.space.rows, "chunk": s.space.chunks}
-    return {"row": s.space.rows, "slice": s.space.slices, "col": s.cols}
+    if space.kind == "row":
+        return {"row": space.rows, "chunk": space.chunks}
+    return {"row": space.rows, "slice": space.slices, "col": s.cols}
 
 
 class Layout:
@@ -59,9 +62,8 @@ class Layout:
     def __init__(self, plan: StitchPlan) -> None:
         self.plan, self.graph, self.device = plan, plan.graph, plan.device
         self.final = plan.final
-        self.segments: dict[SegmentKey, list[LoopPlan]] = {}
-        for loop in self.plan.loops:
-            self.segments.setdefault(loop.segment, []).append(loop)
+        by_segment = groupby(plan.loops, lambda loop: loop.segment)
+        self.segments = {key: list(loops) for key, loops in by_segment}
         self.maps = plan.thread_maps
         self.block = max((m.threads for m in self.maps.values()), default=1)
         self._require_counted_parts()
@@ -76,11 +78,11 @@ class Layout:
         # shared memory is indexed by row and column, and global memory as the whole value.
         self.places: dict[int, str] = {}
         self.memory: dict[int, str] = {}  # where a value lies in global memory
-        # (loop, sub-root): the buffer through which the warps of a row exchange its results
-        self.exchange_buffers: dict[tuple[int, int], str] = {}
+        # the buffer through which the warps of a row exchange the results of a sub-root
+        self.exchange_buffers: dict[SubRoot, str] = {}
         # for each loop: how often it exchanges, each time with a block barrier
-        self.exchange_counts = [self._exchange(loop) for loop in self.plan.loops]
-        self.from_others = [self._from_others(loop) for loop in self.plan.loops]
+        self.exchange_counts = list(map(self._exchange, plan.loops))
+        self.from_others = list(map(self._from_others, plan.loops))
         self.barriers = self._make_barriers()
         self._make_buffers()
 
@@ -90,28 +92,23 @@ class Layout:
 
     def _require_counted_parts(self) -> None:
         """Raises KernelError if blocks of this size do not make as many partial rows as planned."""
-        parts = {s.node: s.extents[1] for s in self.plan.sub_roots if s.role == "combine"}
-        for s in (s for s in self.plan.sub_roots if s.role == "carry"):
+        for s in self.plan.sub_roots:
+            if s.role != "carry":
+                continue
+            planned = self.final[s.node].extents.serial
             made = partial_results(s, self.maps[s.segment])["part"]
-            if parts[s.node] != made:
-                raise KernelError(f"%{s.node} {self.graph[s.node].op}: {parts[s.node]} partial rows were planned, "
+            if planned != made:
+                raise KernelError(f"%{s.node} {self.graph[s.node].op}: {planned} partial rows were planned, "
                                   f"and blocks of {self.block} threads make {made}")
 
     # ------------------------------------------------------------ buffers
     def _make_buffers(self) -> None:
-        graph = self.graph
-        for k, value in enumerate(graph.inputs):
-            t = graph[value].type
-            length = dict(graph[value].attrs).get("length")  # only a window of it is read
-            is_window = length is not None
-            self.buffers[f"x{k}"] = Buffer(f"x{k}", t.dtype, length or t.size, "input", value, window=is_window)
-        self.input_names = {value: f"x{k}" for k, value in enumerate(graph.inputs)}
-        for k, value in enumerate(graph.outputs):
-            t = graph[value].type
-            self.buffers[f"y{k}"] = Buffer(f"y{k}", t.dtype, t.size, "output", value)
-            self.memory.setdefault(value, f"y{k}")
+        for k, value in enumerate(self.graph.inputs):
+            self._argument(f"x{k}", value, "input")
+        for k, value in enumerate(self.graph.outputs):
+            self._argument(f"y{k}", value, "output")
         for s in self.plan.sub_roots:
-            if s.role in ("partial", "carry"):
+            if s.role in IN_PARTS:
                 self._partial_buffer(s)
         far = {r.value for r in self.plan.reads if r.distance == "grid"}
         for value in self.final:
@@ -121,6 +118,14 @@ class Layout:
         for value in self.final:
             if value in near:
                 self.places[value] = self._place(self.final[value])
+
+    def _argument(self, name: str, value: int, scope: str) -> None:
+        """A buffer of the caller's, where a whole value lies, or a window of it."""
+        node = self.graph[value]
+        length = dict(node.attrs).get("length")  # only a window of an input is read
+        size, is_window = length or node.type.size, bool(length)
+        self.buffers[name] = Buffer(name, node.type.dtype, size, scope, value, window=is_window)
+        self.memory.setdefault(value, name)
 
     def _own(self, name: str, size: int, scope: str, node: int, why: str, role: str = "") -> str:
         """A buffer of the kernel's own, in the dtype of the arithmetic. Returns its name."""
@@ -165,7 +170,7 @@ class Layout:
 
     def locations(self, s: SubRoot) -> tuple[Location, ...]:
         """Where a sub-root's value lives."""
-        if s.role in ("partial", "carry"):
+        if s.role in IN_PARTS:
             block = [Location(f"a{s.node}", " of each block")] if s.role == "carry" else []
             return (*block, Location(f"p{s.node}"))
         found, place = [], self.places.get(s.node)
@@ -197,9 +202,9 @@ class Layout:
             taking_turns, slot = divmod(k, EXCHANGED_AT_ONCE)
             dtype = compute_dtype(self.graph[s.node].type.dtype)
             name = f"w{(self.turn + taking_turns) % 2}{slot}_{SHORT[dtype]}{suffix}"
-            self.exchange_buffers[loop.order, s.node] = name
+            self.exchange_buffers[s] = name
             if name not in self.buffers:
-                warps = max(1, self.block // WARP)
+                warps = self.block // WARP
                 self._own(name, warps, "shared", s.node, "one partial result a warp", "exchange")
         count = -(-len(folds) // EXCHANGED_AT_ONCE)
         self.turn += count

@@ -17,8 +17,8 @@ from ..stitch.mapping import WARP
 from ..stitch.plan import LoopPlan, distance
 from ..stitch.pull import Key, Read
 from ..stitch.subroots import SubRoot, column_of
-from .ir import Choose, Clamp, Compute, Fold, FromIndex, Load, Scalar, Store
-from .memory import Layout, partial_results
+from .ir import Choose, Clamp, Compute, Fold, FromIndex, Load, Scalar, Store, Value
+from .memory import IN_PARTS, Layout, partial_results
 
 # Additions of one thread. A longer sum keeps what rounding takes from it (``kahan_add``). A core's
 # bound is higher: it adds a vector of values at once, and each lane of the vector has a total of
@@ -68,26 +68,29 @@ class Statements:
         read. False in a loop of one column that several threads share: only the thread of the
         column may read what it wrote.
         """
-        cols, serial = self.loop.cols, self.loop.serial
-        if cols * serial == 0 or (cols == 1 and not self.layout.one_thread_a_row(self.loop.segment)):
+        loop = self.loop
+        turns = loop.cols * loop.serial
+        shared = loop.cols == 1 and not self.layout.one_thread_a_row(loop.segment)
+        if turns == 0 or shared:
             return False
-        return cols * serial == 1 or not self.moving.intersection(variables_of(indices))
+        return turns == 1 or not self.moving & variables_of(indices)
 
-    def _emit(self, stmt: Scalar, position: Position) -> None:
-        """Add a statement that makes the element at a position."""
+    def _emit(self, stmt: Value, position: Position) -> str:
+        """Add a statement that makes the element at a position. Returns the element's name."""
         (self.before if self._once(position) else self.body).append(stmt)
+        return stmt.target
 
     def fill(self) -> list[Folded]:
         """Write what the loop computes and stores. Returns its reductions, which ``schedule`` places."""
         self._evaluate()
         found = []
         for s in self.loop.sub_roots:
+            value = self._partial_result(s) if s.role == "combine" else self.name_of[s.root]
             if s.along:
-                value = self._partial_result(s) if s.role == "combine" else self.name_of[s.root]
                 fold = self._fold(s, value)
                 found.append((fold, self._stores(s, fold.result)))
             else:
-                self.body += self._stores(s, self.name_of[s.root])
+                self.body += self._stores(s, value)
         return found
 
     # -- pulling
@@ -96,29 +99,34 @@ class Statements:
         pulled = self.loop.pulled
         clamped: set[str] = set()
         for key in pulled.order:
-            asked = variables_of((*key[1], *(condition.index for condition in self._guard(key))))
+            asked = variables_of(self._asked(key))
             for name in sorted(asked & pulled.indices.keys() - clamped):
                 source, size = pulled.indices[name]
-                self._emit(Clamp(name, self.name_of[source], size, source[0]), source[1])
+                value, position = source
+                self._emit(Clamp(name, self.name_of[source], size, value), position)
                 clamped.add(name)
-                if not self._once(source[1]):
+                if not self._once(position):
                     self.moving.add(name)
             reads = pulled.reads[key]
             self.name_of[key] = self._leaf(key) if reads is None else self._value(key, reads)
 
-    def _guard(self, key: Key) -> Guard:
-        """The guard under which a pair is needed. Empty if there are several (see ``_load``)."""
-        return self.loop.pulled.guards[key] or ()
+    def _asked(self, key: Key) -> Position:
+        """What a pair depends on: the indices of its position and of the guard it is needed under.
+
+        Without the guard if there are several (see ``_load``).
+        """
+        guard = self.loop.pulled.guards[key] or ()
+        return (*key[1], *(condition.index for condition in guard))
 
     def _leaf(self, key: Key) -> str:
         value, position = key
-        layout, offset = self.layout, linear(position, self.graph[value].type.shape)
+        t, layout = self.graph[value].type, self.layout
+        offset, buffer = linear(position, t.shape), layout.places.get(value)
         if value not in layout.final:
-            return self._load(key, layout.input_names[value], offset, None)
-        producer, buffer = layout.final[value], layout.places.get(value)
+            return self._load(key, layout.memory[value], offset, None)
+        producer = layout.final[value]
         if buffer is None or distance(self.loop.sub_roots[0], producer, position) == "grid":
-            whole = Within(offset, 0, self.graph[value].type.size)
-            return self._load(key, layout.memory[value], offset, whole)
+            return self._load(key, layout.memory[value], offset, Within(offset, 0, t.size))
         if not buffer:
             return self.names.results[value]
         column = column_of(producer, position)
@@ -144,98 +152,103 @@ class Statements:
         - Else, an argument (``in_bounds`` is None): the index is clamped. All elements of an
           argument are there, and the wrong one is not used.
         """
-        (value, position), guard = key, self._guard(key)
+        value, position = key
+        guard, clamp = self.loop.pulled.guards[key], False
         # out of the loop that its guard depends on
-        asked = (condition.index for condition in guard)
-        hoisted = self._once(position) and not self._once((*position, *asked))
-        unguarded = hoisted or self.loop.pulled.guards[key] is None
-        if unguarded:
+        hoisted = self._once(position) and not self._once(self._asked(key))
+        if hoisted or guard is None:
             guard = () if in_bounds is None or in_bounds.verdict else (in_bounds,)
-        clamp = unguarded and in_bounds is None
+            clamp = in_bounds is None
         name, dtype = self.names.fresh(value), self.layout.buffers[buffer].dtype
-        self._emit(Load(name, buffer, offset, guard, clamp, dtype, value), position)
-        return name
+        return self._emit(Load(name, buffer, offset, guard, clamp, dtype, value), position)
 
     def _value(self, key: Key, reads: Sequence) -> str:
-        node, position = self.graph[key[0]], key[1]
+        value, position = key
+        node = self.graph[value]
+        dtype = node.type.dtype
         if node.op == "constant":
-            return self.names.constant(node.type.dtype, node.attr("value"))
+            return self.names.constant(dtype, node.attr("value"))
         if node.kind == "move":
             return self._choose(node, [r for r in reads if r is not None], position)
-        name, dtype = self.names.fresh(node.id), node.type.dtype
+        name = self.names.fresh(value)
         if node.op == "iota":
-            self._emit(FromIndex(name, position[node.attr("axis")], dtype, node.id), position)
-            return name
+            index = position[node.attr("axis")]
+            return self._emit(FromIndex(name, index, dtype, value), position)
         args = tuple(self.name_of[r.key] for r in reads)
-        operand, heavy = self.graph[node.args[-1]].type.dtype, is_heavy(self.graph, node)
-        self._emit(Compute(name, node.op, args, dtype, operand, node.id, heavy), position)
-        return name
+        operand = self.graph[node.args[-1]].type.dtype
+        heavy = is_heavy(self.graph, node)
+        return self._emit(Compute(name, node.op, args, dtype, operand, value, heavy), position)
 
     def _choose(self, node: Node, reads: Sequence[Read], position: Position) -> str:
         """The name of a move's operand. With several operands: a choice between them."""
+        dtype = node.type.dtype
         if node.op == "gather":
             reads = reads[:1]
         if not reads:  # a concatenation of nothing, in a loop of no turns
-            return self.names.constant(node.type.dtype, 0)
+            return self.names.constant(dtype, 0)
         first, *others = reads if node.op == "update" else reversed(reads)
         result = self.name_of[first.key]
         for read in others:
-            value, other = self.name_of[read.key], result
-            result = self.names.fresh(node.id) if read.guard else value
+            value = self.name_of[read.key]
             if read.guard:
-                self._emit(Choose(result, read.guard, value, other, node.type.dtype, node.id), position)
+                name = self.names.fresh(node.id)
+                choice = Choose(name, read.guard, value, result, dtype, node.id)
+                value = self._emit(choice, position)
+            result = value
         return result
 
     # -- sub-roots
     def _replicated(self) -> Guard:
         """If every chunk of a row repeats this phase: the guard that only the first one stores."""
-        if self.space.kind == "row" and self.space.chunks > 1 and not self.loop.chunked:
-            return (Within(variable("chunk", self.space.chunks), 0, 1),)
+        chunks = self.space.chunks
+        if chunks > 1 and not self.loop.chunked:
+            return (Within(variable("chunk", chunks), 0, 1),)
         return ()
 
     def _stores(self, s: SubRoot, value: str) -> Stores:
         """Stores of a value: to global memory, and to the row where its block keeps it."""
-        if s.role in ("partial", "carry"):
-            return (Store(f"p{s.node}", _cell(partial_results(s, self.m)), value, (), s.node),)
-        self.names.results[s.node] = value
-        offset = linear(s.result_at, self.graph[s.node].type.shape)
-        guard, buffers = self._replicated(), self.layout.stored_in(s.node)
-        found = [Store(buffer, offset, value, guard, s.node) for buffer in buffers]
-        row, column = self.layout.buffers.get(f"k{s.node}"), column_of(s, s.result_at)
+        node, layout = s.node, self.layout
+        if s.role in IN_PARTS:
+            cell = _cell(partial_results(s, self.m))
+            return (Store(f"p{node}", cell, value, (), node),)
+        self.names.results[node] = value
+        offset, guard = linear(s.result_at, self.graph[node].type.shape), self._replicated()
+        found = [Store(buffer, offset, value, guard, node) for buffer in layout.stored_in(node)]
+        row, column = layout.buffers.get(f"k{node}"), column_of(s, s.result_at)
         if row and column is not None:
-            found.append(Store(row.name, self._row_offset(s, column), value, (), s.node))
+            found.append(Store(row.name, self._row_offset(s, column), value, (), node))
         return tuple(found)
 
     def _partial_result(self, s: SubRoot) -> str:
         """Load a partial result from its buffer in scratch memory (``p4``)."""
         name, parts = self.names.fresh(s.node), self.layout.buffers[f"p{s.node}"]
-        variables = ("row", "col") if s.along == "row" else ("row", "ser", "col")
-        cell = _cell(dict(zip(variables, s.domain, strict=True)))
+        cell = linear(s.partition.position(s.domain), s.domain)
         self.body.append(Load(name, parts.name, cell, (), False, parts.dtype, s.node))
         return name
 
     def _fold(self, s: SubRoot, value: str) -> Fold:
         """The reduction of a sub-root."""
-        node, m, result = self.graph[s.node], self.m, f"r{s.node}"
-        dtype = node.type.dtype
-        if s.role in ("partial", "carry"):
+        node, m, layout = self.graph[s.node], self.m, self.layout
+        dtype, result = node.type.dtype, f"r{s.node}"
+        if s.role in IN_PARTS:
             dtype = compute_dtype(dtype)
         found = Fold(result, node.op, dtype, value, s.along, s.node)
         if s.role == "carry":
             cell = _cell({"lane_row": m.rows_per_block, "col": s.cols})
             return replace(found, buffer=f"a{s.node}", cell=cell)
         lanes = {"row": min(m.threads_per_row, WARP), "warp": WARP}.get(s.along, 1)
-        exchange = self.layout.exchange_buffers.get((self.loop.order, s.node), "")
-        most = LONG_SUM_OF_A_CORE if self.layout.device.kind == "cpu" else LONG_SUM
+        exchange = layout.exchange_buffers.get(s, "")
+        most = LONG_SUM_OF_A_CORE if layout.device.kind == "cpu" else LONG_SUM
         lost = f"{result}_lost" if found.rounds and self._additions(s) > most else ""
         return replace(found, lanes=lanes, exchange=exchange, lost=lost)
 
     def _additions(self, s: SubRoot) -> int:
         """How many values a thread adds up."""
+        loop, m = self.loop, self.m
         if s.along == "row":
-            cols = min(self.loop.cols, self.m.chunk) if self.space.chunks > 1 else self.loop.cols
-            return -(-cols // self.m.threads_per_row)
-        return -(-self.loop.serial // (WARP if s.along == "warp" else self.space.slices))
+            cols = min(loop.cols, m.chunk) if self.space.chunks > 1 else loop.cols
+            return -(-cols // m.threads_per_row)
+        return -(-loop.serial // (WARP if s.along == "warp" else self.space.slices))
 
 
 def _cell(extents: Mapping[str, int]) -> Index:

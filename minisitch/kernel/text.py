@@ -245,7 +245,7 @@ class Printer:
         """One of two values."""
         return f"{value} if {condition} else {other}"
 
-    def value(self, stmt: ir.Load | ir.Compute | ir.FromIndex | ir.Clamp | ir.Choose) -> str:
+    def value(self, stmt: ir.Value) -> str:
         """The expression of a statement that gives a name a value."""
         match stmt:
             case ir.Load():
