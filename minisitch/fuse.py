@@ -307,7 +307,7 @@ def _with_views(graph: Graph, pattern: Pattern) -> Pattern:
     nodes, members, pending = graph.nodes, set(pattern.members), list(pattern.members)
     while pending:
         for arg in nodes[pending.pop()].args:
-            if arg not in members and (nodes[arg].op in VIEWS or nodes[arg].op in GENERATED):
+            if arg not in members and nodes[arg].op in VIEWS | GENERATED:
                 members.add(arg)
                 pending.append(arg)
     return replace(pattern, members=tuple(sorted(members)))
@@ -392,7 +392,7 @@ def verify_plan(plan: FusionPlan) -> FusionPlan:
     graph, written = plan.graph, set(plan.graph.inputs)
     for pattern in plan.patterns:
         for member in pattern.members if pattern.kind == "kernel" else ():
-            if graph.nodes[member].kind == "library":
+            if graph[member].kind == "library":
                 raise PlanError(f"%{member} {graph[member].op} is a library call; it cannot be inside a kernel")
         for value in pattern_inputs(graph, pattern):
             if value not in written and value not in pattern.members:

@@ -73,7 +73,7 @@ def upstream(graph: Graph, values: Sequence[int], within: Set[int]) -> Ids:
     """``values``, and everything that they are computed from without leaving ``within``."""
     found, pending = set(values), list(values)
     while pending:
-        fresh = {a for a in graph[pending.pop()].args if a in within} - found
+        fresh = (within & {*graph[pending.pop()].args}) - found
         found |= fresh
         pending += fresh
     return tuple(sorted(found))
@@ -130,15 +130,15 @@ def _positions(graph: Graph, sub_roots: Set[int]) -> tuple[list[set[Path]], Reas
     paths: list[set[Path]] = [set() for _ in graph.nodes]
     found: Reasons = {}
     for node in reversed(graph.nodes):
-        mine = paths[node.id]
-        computed = node.kind != "source" and node.id not in sub_roots
+        value, mine = node.id, paths[node.id]
+        computed = node.kind != "source" and value not in sub_roots
         if computed and (too_many := _too_many(graph, node, mine)):
-            found[node.id] = f"%{node.id} {node.op} would be {too_many}"
-        if node.id in sub_roots or node.id in found:
-            mine = {(node.id, 0)}
+            found[value] = f"%{value} {node.op} would be {too_many}"
+        if value in sub_roots or value in found:
+            mine = {(value, 0)}
         for operand, arg in enumerate(node.args):
             if node.kind == "move":
-                paths[arg] |= {(root, hash((path, node.id, operand))) for root, path in mine}
+                paths[arg] |= {(root, hash((path, value, operand))) for root, path in mine}
             else:
                 paths[arg] |= mine
     return paths, found

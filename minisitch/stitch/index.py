@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, starmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -264,6 +264,11 @@ class Within:
             return True
         return False if high < self.low or low >= self.high or self.low >= self.high else None
 
+    def holds(self, variables: Mapping[str, Any]) -> Any:
+        """Whether the condition holds for given values of its variables: a bool, or an array."""
+        value = value_at(self.index, variables)
+        return (self.low <= value) & (value < self.high)
+
 
 Guard = tuple[Within, ...]  # all must hold
 
@@ -292,12 +297,10 @@ def lies_within(index: Index, guard: Guard, first: int, last: int) -> bool:
     if math.prod(sizes.values()) > MOST_TESTED:
         return True
     at = dict(zip(sizes, np.indices(tuple(sizes.values())), strict=True))
-    holds = np.array(True)
+    outside = np.logical_not(Within(index, first, last + 1).holds(at))
     for condition in guard:
-        tested = value_at(condition.index, at)
-        holds = holds & (condition.low <= tested) & (tested < condition.high)
-    value = value_at(index, at)
-    return bool(np.all(~holds | (first <= value) & (value <= last)))
+        outside = outside & condition.holds(at)
+    return not np.any(outside)
 
 
 def _bounds_under(index: Index, guard: Guard) -> Bounds:
@@ -377,12 +380,12 @@ def footprint(indices: Iterable[Index], size: int) -> int:
     accesses = {(i.const, tuple(sorted((c, _atom_bounds(a)[1] + 1) for c, a in i.terms))) for i in indices}
     counts = {access: math.prod(n for _, n in access[1]) for access in accesses}
     dense = sorted((const, const + counts[const, t]) for const, t in accesses if _dense(t))
-    if len(dense) < len(accesses) and sum(counts.values()) <= FEW_CELLS:
-        return min(size, len(set().union(*(_cells(const, terms) for const, terms in accesses))))
-    total = sum(counts[const, terms] for const, terms in accesses if not _dense(terms))
+    total = sum(counts.values())
+    if len(dense) < len(accesses) and total <= FEW_CELLS:
+        return min(size, len(set().union(*starmap(_cells, accesses))))
     end = dense[0][0] if dense else 0
     for low, high in dense:
-        total += max(0, high - max(low, end))
+        total -= max(0, min(high, end) - low)  # counted with an earlier interval
         end = max(end, high)
     return min(size, total)
 

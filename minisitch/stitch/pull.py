@@ -25,20 +25,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from ..fuse import VIEWS
 from ..graph import Graph, Node, Shape
 from .index import ZERO, Guard, Index, Position, Within, linear, loaded, settle, unravel, variables_of
 
 Key = tuple[int, Position]  # one value at one position
+ALWAYS: Guard = ()  # no condition must hold
 
 
 # ---------------------------------------------------------------- the one index map
 @dataclass(frozen=True)
 class Read:
-    """One operand read at one position, under a guard. An empty guard means always."""
+    """One operand read at one position, under a guard."""
 
     node: int
     position: Position
-    guard: Guard = ()
+    guard: Guard = ALWAYS
 
     @property
     def key(self) -> Key:
@@ -100,11 +102,11 @@ def _update_at(node: Node, position: Position, shapes: Sequence[Shape]) -> Reads
         steps, off = distance.divmod(abs(s))
         conditions += [Within(steps, 0, n), Within(off, 0, 1)]
         inner.append(steps)
-    guard = settle(conditions)
+    base, guard = Read(node.args[0], position), settle(conditions)
     if guard is None:
-        return Read(node.args[0], position), None
-    base = Read(node.args[0], position) if guard else None  # an update of everything reads no base
-    return base, Read(node.args[1], _inside(tuple(inner), shapes[1]), guard)
+        return base, None
+    part = Read(node.args[1], _inside(tuple(inner), shapes[1]), guard)
+    return base if guard else None, part  # an update of everything reads no base
 
 
 def _gather_at(node: Node, position: Position, shapes: Sequence[Shape], load: LoadIndex) -> Reads:
@@ -160,7 +162,7 @@ def _pull(graph: Graph, roots: Sequence[Key], in_memory: frozenset[int], own: fr
 
     def load(value: int, position: Position, size: int) -> Index:
         known = _counted(graph, value, position)
-        if known is not None and 0 <= known.bounds[0] and known.bounds[1] < size:
+        if known and Within(known, 0, size).verdict:
             return known
         wanted = (value, position), size
         names = {entry: name for name, entry in indices.items()}
@@ -178,31 +180,42 @@ def _pull(graph: Graph, roots: Sequence[Key], in_memory: frozenset[int], own: fr
             continue
         value, position = key
         leaf = graph[value].op == "input" or (value in in_memory and key not in own)
-        reads[key] = found = None if leaf else operands_at(graph, graph[value], position, load)
+        found = None if leaf else operands_at(graph, graph[value], position, load)
+        reads[key] = found
+        # The last on the stack is next. So first come the integers that gathers read for this
+        # position, for without them nobody knows where it is. Then the operands, then the pair.
         stack.append(key)
         stack += [read.key for read in reversed(found or ()) if read]
-        stack += [indices[name][0] for name in sorted(variables_of(position) & indices.keys())]
+        gathered = sorted(variables_of(position) & indices.keys())
+        stack += [indices[name][0] for name in gathered]
     return Pull(tuple(order), reads, _guards(order, reads, roots), indices)
 
 
 def _counted(graph: Graph, value: int, position: Position) -> Index | None:
     """The index that an ``iota`` gives, read through views. It need not be loaded."""
     node = graph[value]
-    while node.op in ("broadcast", "reshape", "transpose", "slice"):
+    while node.op in VIEWS:
         (read,) = operands_at(graph, node, position, lambda *_: ZERO)
         assert read is not None
         node, position = graph[read.node], read.position
     return position[node.attr("axis")] if node.op == "iota" and node.type.dtype == "int64" else None
 
 
-def _guards(order: Iterable[Key], reads: AllReads, roots: Iterable[Key]) -> dict[Key, Guard | None]:
-    """The guard under which each pair is needed. None if there are several."""
-    found: dict[Key, Guard | None] = dict.fromkeys(roots, ())
-    for key in reversed(tuple(order)):
-        mine = found.setdefault(key, ())
+def _guards(order: dict[Key, None], reads: AllReads, roots: Iterable[Key]) -> dict[Key, Guard | None]:
+    """The guard under which each pair is needed, found from the readers down to the operands.
+
+    A pair is in one of three states: needed ``ALWAYS``, under one guard, or under several (None). A
+    pair with two readers is needed always if one of them always needs it, and under the guard if
+    both have the same. Otherwise its guards are several.
+    """
+    found: dict[Key, Guard | None] = dict.fromkeys(roots, ALWAYS)
+    for key in reversed(order):
+        mine = found[key]
         for read in filter(None, reads[key] or ()):
             asked = None if mine is None else settle((*mine, *read.guard))
             known = found.setdefault(read.key, asked)
-            if known != () and known != asked:
-                found[read.key] = () if asked == () else None
+            if asked == ALWAYS:
+                found[read.key] = ALWAYS
+            elif known not in (ALWAYS, asked):
+                found[read.key] = None
     return found

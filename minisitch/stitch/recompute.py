@@ -40,21 +40,23 @@ def worth_keeping(plan: StitchPlan) -> dict[int, KeptValue]:
     graph, looped, needs = plan.graph, plan.final, _needs(plan)
     heavy, operands = [False] * len(graph), [0] * len(graph)
     keep: dict[int, KeptValue] = {}
-    for node in graph.nodes:
-        if node.kind == "source" or node.id in looped:
-            operands[node.id] = int(node.op == "input" or node.id in looped)
+    for value, node in enumerate(graph.nodes):
+        if node.kind == "source" or value in looped:
+            operands[value] = int(node.op == "input" or value in looped)
             continue
-        full = [a for a in dict.fromkeys(node.args) if graph[a].type.size >= node.type.size]
-        heavy[node.id] = any(heavy[a] for a in full) or is_heavy(graph, node)
-        operands[node.id] = sum(operands[a] for a in full)
-        places = needs[node.id]
-        frontier = any(needs[u] != places or u in looped for u in graph.users[node.id])
-        if node.kind != "map" or len(places) < 2 or not frontier:
+        full = {a for a in node.args if graph[a].type.size >= node.type.size}
+        heavy[value] = is_heavy(graph, node) or any(heavy[a] for a in full)
+        operands[value] = sum(operands[a] for a in full)
+        places = needs[value]
+        last = any(needs[u] != places or u in looped for u in graph.users[value])
+        if node.kind != "map" or len(places) < 2 or not last:
             continue
-        segments = {segment for segment, _ in places}
-        if heavy[node.id] or (operands[node.id] >= 2 and len(segments) == 1):
-            keep[node.id] = KeptValue(min(level for level, _ in segments), heavy[node.id])
-            heavy[node.id], operands[node.id] = False, 1
+        levels = [level for (level, _), _ in places]
+        one_segment = len({segment for segment, _ in places}) == 1
+        if heavy[value] or (operands[value] >= 2 and one_segment):
+            keep[value] = KeptValue(min(levels), heavy[value])
+            heavy[value] = False
+            operands[value] = 1
     return keep
 
 
