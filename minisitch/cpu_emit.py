@@ -118,9 +118,9 @@ class _CpuSegment(Printer):
         if s.carries:
             steps = s.thread_map.steps
             with w.indented(f"for part in range({tasks}):"):
-                self.nest(s.opening, s.extents())
+                self.nest(s.opening)
                 self._rows(f"part * {steps}", f"min(part * {steps} + {steps}, {s.rows})")
-                self.nest(s.closing, s.extents())
+                self.nest(s.closing)
         elif s.chunks == 1 and s.slices == 1:
             self._rows(first, last)
         else:

@@ -76,9 +76,9 @@ class _CudaSegment(Printer):
         if s.carries:
             parts = s.thread_map.blocks
             with w.indented(f"for part_block in range({block}, {parts}, {grid}):"):
-                self.nest(s.opening, s.extents())
+                self.nest(s.opening)
                 self._tasks("part_block", parts)
-                self.nest(s.closing, s.extents())
+                self.nest(s.closing)
         else:
             self._tasks(block, grid)
         if s.barrier == "grid":
@@ -148,8 +148,8 @@ class _CudaSegment(Printer):
             case ir.Barrier(scope):
                 self._wait(scope)
             case ir.VectorMove():
-                there, here = show(stmt.index, self.extents, {"col": ir.FIRST}), self.index(stmt.at)
-                there, here = f"{stmt.buffer}, {there}", f"{stmt.registers}, {here}"
+                index = show(stmt.index, self.extents, {"col": ir.FIRST})
+                there, here = f"{stmt.buffer}, {index}", f"{stmt.registers}, {self.index(stmt.at)}"
                 text = f"store_wide({there}, {here}" if stmt.stores else f"load_wide({here}, {there}"
                 self.w.line(f"{text}, {stmt.columns})", self.comment(stmt.node))
             case _:
@@ -164,8 +164,8 @@ class _CudaSegment(Printer):
         if lanes == 1:
             return
         assert lanes & (lanes - 1) == 0, f"{lanes} lanes cannot halve their distance"
-        steps = ", ".join(str(lanes >> k) for k in range(1, lanes.bit_length()))
-        self.w.line(f"for offset in ({steps}{',' * (lanes == 2)}):", f"%{fold.node} {fold.op} over {lanes} lanes")
+        steps = tuple(lanes >> k for k in range(1, lanes.bit_length()))
+        self.w.line(f"for offset in {steps}:", f"%{fold.node} {fold.op} over {lanes} lanes")
         self.w.line(f"    {fold.result} = {self.step(fold, fold.result, self._of_neighbour(fold))}")
 
     def _of_neighbour(self, fold: ir.Fold) -> str:
@@ -190,13 +190,12 @@ class _CudaSegment(Printer):
         for fold in folds:
             self._shuffle(fold, fold.lanes)
         if exchanged:
-            m = self.segment.thread_map
             warps = self.segment.threads(self.kernel.block) // WARP
             w.line(f"if thread % {WARP} == 0:")
             for fold in exchanged:
                 w.line(f"    {fold.exchange}[thread // {WARP}] = {fold.result}")
             w.line("cuda.syncthreads()")
-            first = f"lane_row * {warps} + " if m.rows_per_block > 1 else ""
+            first = f"lane_row * {warps} + " if self.segment.thread_map.rows_per_block > 1 else ""
             for fold in exchanged:
                 w.line(f"{fold.result} = {fold.exchange}[{first}thread % {warps}]", f"%{fold.node} one of the row's {warps} warps")
                 self._shuffle(fold, warps)

@@ -76,11 +76,8 @@ class Kernel:
     @property
     def shared_bytes(self) -> int:
         """Shared memory of one block."""
-        slots: dict[str, int] = {}
-        for b in self.buffers:
-            if b.scope == "shared":
-                slots[b.slot] = max(slots.get(b.slot, 0), b.size * itemsize(b.dtype))
-        return sum(slots.values())
+        slots = (b for b in self.buffers if b.scope == "shared" and self.owners[b.name] == b.name)
+        return sum(b.size * itemsize(b.dtype) for b in slots)
 
     @property
     def placements(self) -> tuple[tuple[int, str, str, str], ...]:

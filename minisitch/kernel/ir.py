@@ -54,7 +54,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from ..ops import kind_of
 from ..stitch.index import ZERO, Guard, Index
@@ -446,7 +446,7 @@ def place_of(segment: Segment, stmt: Load | Store | VectorMove) -> tuple[str, In
     return (window.buffer, window.index + stmt.index) if window else (stmt.buffer, stmt.index)
 
 
-def is_store(stmt: Stmt) -> bool:
+def is_store(stmt: Stmt) -> TypeGuard[Store | VectorMove]:
     """Whether a statement writes to a buffer."""
     return isinstance(stmt, Store) or (isinstance(stmt, VectorMove) and stmt.stores)
 

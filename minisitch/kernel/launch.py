@@ -37,19 +37,22 @@ def with_launch(kernel: Kernel) -> Kernel:
     All blocks of a kernel with a grid barrier fit in one wave. No thread has fewer registers than
     were assumed.
     """
-    device, gpu = kernel.device, kernel.device.kind == "gpu"
+    device, block, shared = kernel.device, kernel.block, kernel.shared_bytes
     grid = max((s.thread_map.blocks for s in kernel.segments), default=1)
-    assumed = _assumed_registers(kernel)
-    if kernel.grid_barriers and gpu:
-        grid = min(grid, device.wave(kernel.block, kernel.shared_bytes, assumed))
-    registers = device.relaxed_registers(kernel.block, kernel.shared_bytes, grid, assumed) if gpu else 255
+    registers = 255
+    if device.kind == "gpu":
+        assumed = _assumed_registers(kernel)
+        if kernel.grid_barriers:
+            grid = min(grid, device.wave(block, shared, assumed))
+        registers = device.relaxed_registers(block, shared, grid, assumed)
     # A block that takes no second task has nothing to wait for after its first.
     alone = [replace(s, task_barrier="none") if s.tasks <= grid else s for s in kernel.segments]
     return replace(kernel, segments=tuple(alone), grid=max(1, grid), registers=registers)
 
 
 def _assumed_registers(kernel: Kernel) -> int:
+    barriers = kernel.grid_barriers
     doubles = any(b.dtype == "float64" for b in kernel.buffers)
-    crowded = len(kernel.parameters) + kernel.grid_barriers >= CROWDED
-    many = crowded or doubles or bool(kernel.plan.maps) or not kernel.grid_barriers
+    crowded = len(kernel.parameters) + barriers >= CROWDED
+    many = crowded or doubles or kernel.plan.maps or not barriers
     return MANY_REGISTERS if many else REGISTERS

@@ -11,6 +11,7 @@ from ..fuse import count
 from ..stitch.index import Guard, show
 from . import ir
 
+Around = Mapping[str, int] | None  # extents of the variables around a statement (``index.show``)
 # Which turns of a loop one task takes (``Loop.part``), in words.
 PARTS = {"chunk": "this chunk's", "chunk_turns": "this chunk's", "slice": "this slice's"}
 
@@ -42,7 +43,7 @@ def _show_nest(nest: ir.Nest, extents: Mapping[str, int], depth: int) -> Iterato
             yield from _show_nest(stmt.body, extents, depth + 1)
 
 
-def show_stmt(stmt: ir.Stmt, extents: Mapping[str, int] | None = None) -> str:
+def show_stmt(stmt: ir.Stmt, extents: Around = None) -> str:
     """One statement as a line of the printed kernel; ``extents`` as in ``index.show``."""
     match stmt:
         case ir.Loop():
@@ -69,12 +70,12 @@ def show_stmt(stmt: ir.Stmt, extents: Mapping[str, int] | None = None) -> str:
             return f"{_show_value(stmt, extents)}  # %{stmt.node}"
 
 
-def _where(guard: Guard, extents: Mapping[str, int] | None) -> str:
+def _where(guard: Guard, extents: Around) -> str:
     conditions = (f"{c.low} <= {show(c.index, extents)} < {c.high}" for c in guard)
     return f" if {' and '.join(conditions)}" if guard else ""
 
 
-def _show_value(stmt: ir.Scalar | ir.VectorMove, extents: Mapping[str, int] | None) -> str:
+def _show_value(stmt: ir.Scalar | ir.VectorMove, extents: Around) -> str:
     """A statement that computes or moves a value, without its node."""
     match stmt:
         case ir.Load():

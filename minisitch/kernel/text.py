@@ -10,7 +10,7 @@ since Numba widens ``int32 + int32``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -151,7 +151,7 @@ class Printer:
 
     def __init__(self, kernel: Kernel, segment: ir.Segment, writer: Writer) -> None:
         self.kernel, self.segment, self.w = kernel, segment, writer
-        self.extents: Mapping[str, int] = {}
+        self.extents = segment.extents()
         self.sizes = {b.name: (b.dtype, b.size) for b in kernel.buffers}
         self.sizes |= {w.name: (self.sizes[w.buffer][0], w.length) for w in segment.windows.values()}
 
@@ -173,10 +173,10 @@ class Printer:
         for phase in self.segment.phases:
             self.nest(phase.nest, self.segment.extents(phase))
 
-    def nest(self, nest: ir.Nest, extents: Mapping[str, int] | None = None) -> None:
+    def nest(self, nest: ir.Nest, extents: dict[str, int] | None = None) -> None:
         """All statements in order."""
         around = self.extents
-        self.extents = {**(extents or around), **ir.extents(nest)}
+        self.extents = (extents or around) | ir.extents(nest)
         for stmt in nest:
             self.statement(stmt)
         self.extents = around
@@ -302,14 +302,15 @@ class Printer:
 
     def cast(self, name: str, to: str, of: str) -> str:
         """A conversion as NumPy makes it. A cast to float16 rounds, and stays in float32."""
+        is_float, source = kind_of(of) == "float", f"np.{compute_dtype(of)}"
         if to == "float16":
-            is_float = compute_dtype(of) in ("float32", "float64")
             return self.rounded_half(name if is_float else f"np.float32({name})")
-        if kind_of(of) == "float" and kind_of(to) == "int":
-            return self.whole_number(name, to, f"np.{compute_dtype(of)}")
+        if is_float and kind_of(to) == "int":
+            return self.whole_number(name, to, source)
         if to == of == "bool":
             return name
-        return template("cast", to, self.target).format(name, T=f"np.{compute_dtype(to)}", S=f"np.{compute_dtype(of)}")
+        text = template("cast", to, self.target)
+        return text.format(name, T=f"np.{compute_dtype(to)}", S=source)
 
     def whole_number(self, name: str, to: str, of: str) -> str:
         """A float without its fraction, as NumPy converts it on x86.
@@ -317,8 +318,8 @@ class Printer:
         In an unsigned type a number below zero wraps around. Every target converts to signed
         integers, so the upper half of an unsigned type is converted by way of its lower half.
         """
-        bits, half = np.iinfo(to).bits, 1 << (np.iinfo(to).bits - 1)
-        width = max(bits, 32)
+        bits = np.iinfo(to).bits
+        half, width = 1 << (bits - 1), max(bits, 32)
         lower = f"np.int{width}({self.fitting(name, of, width)})"
         if bits < 32 or to[0] == "u":
             lower = f"np.{to}({lower})"

@@ -9,12 +9,12 @@ which both wait, if one of them writes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from ..errors import KernelError, needs
-from ..stitch.index import Atom, Digit, Guard, Index, Within, footprint, lies_within, side_by_side, variable
+from ..stitch.index import Digit, Guard, Index, IndexTerm, Within, footprint, lies_within, side_by_side, variable
 from . import Kernel, ir
 from .show import show_stmt
 
@@ -53,24 +53,28 @@ def verify_values(kernel: Kernel) -> Kernel:
     - A block's threads are not those of its rows.
     - A wide access of n columns does not begin at a multiple of n, or they are no neighbours.
     """
-    written, gpu = _Written(kernel), kernel.device.kind == "gpu"
+    checker, gpu = _KernelChecker(kernel), kernel.device.kind == "gpu"
     for s, segment in enumerate(kernel.segments):
         rows, each = segment.thread_map.rows_per_block, segment.threads(kernel.block)
+        place = f"{kernel.name}, segment {s}"
         if segment.kind == "row" and rows * each != kernel.block:
-            raise KernelError(f"{kernel.name}, segment {s}: {rows} rows of {each} threads "
+            raise KernelError(f"{place}: {rows} rows of {each} threads "
                               f"are not the {kernel.block} threads of a block")
         # the blocks that have a task
         most = min(kernel.grid, segment.thread_map.blocks) if segment.carries else kernel.grid
-        written.segment, written.reach = s, min(most, segment.tasks) if gpu else 1
+        checker.number, checker.reach = s, min(most, segment.tasks) if gpu else 1
         for _ in range(2 if gpu and segment.tasks > most else 1):  # a second task, too
-            _verify_task(kernel, segment, written, f"{kernel.name}, segment {s}")
+            _verify_task(kernel, segment, checker, place)
         if segment.barrier == "grid":
-            written.meet("grid")
+            checker.meet("grid")
     for b in [b for b in kernel.parameters if b.scope == "output"]:
         cells = footprint(chain.from_iterable(_stored(s, b.name) for s in kernel.segments), b.size)
         if cells < b.size:
             raise KernelError(f"{kernel.name} writes {cells} of the {b.size} cells of its output {b.name} (%{b.node})")
     return kernel
+
+
+Pieces = dict[str, set[tuple[int, int]]]  # of each variable: first and last of the loops over it
 
 
 def _stored(segment: ir.Segment, buffer: str) -> list[Index]:
@@ -80,9 +84,9 @@ def _stored(segment: ir.Segment, buffer: str) -> list[Index]:
     """
     if not segment.tasks:
         return []
-    pieces: dict[Index, dict[str, set[tuple[int, int]]]] = {}
+    pieces: dict[Index, Pieces] = {}
     for stmt, loops in ir.walk(segment.nest):
-        if not (isinstance(stmt, ir.Store | ir.VectorMove) and ir.is_store(stmt)):
+        if not ir.is_store(stmt) or any(loop.first >= loop.last for loop in loops):
             continue
         name, index = ir.place_of(segment, stmt)
         if name != buffer:
@@ -91,27 +95,27 @@ def _stored(segment: ir.Segment, buffer: str) -> list[Index]:
         for loop in loops:
             var = "col" if loop.var == ir.FIRST else loop.var
             ranges.setdefault(var, set()).add((loop.first, loop.last))
-    taken = ((index, {var: _turns(each) for var, each in r.items()}) for index, r in pieces.items())
-    return [_within_turns(index, turns) for index, turns in taken if all(turns.values())]
+    return [_within_turns(index, ranges) for index, ranges in pieces.items()]
 
 
-def _turns(pieces: Collection[tuple[int, int]]) -> int:
+def _turns(pieces: set[tuple[int, int]]) -> int:
     """How many turns the pieces of a loop take together."""
-    taken = (variable("turn", last - first) + first for first, last in pieces if first < last)
+    taken = (variable("turn", last - first) + first for first, last in pieces)
     return footprint(taken, max(last for _, last in pieces))
 
 
-def _within_turns(index: Index, turns: Mapping[str, int]) -> Index:
+def _within_turns(index: Index, pieces: Pieces) -> Index:
     """The index, where each digit has only the values that its variable takes in these turns."""
-    terms: list[tuple[int, Atom]] = []
+    terms: list[IndexTerm] = []
     for c, atom in index.terms:
-        if isinstance(atom, Digit) and atom.var in turns:
-            atom = atom._replace(size=min(atom.size, -(-turns[atom.var] // atom.stride)))
+        if isinstance(atom, Digit) and atom.var in pieces:
+            turns = _turns(pieces[atom.var])
+            atom = atom._replace(size=min(atom.size, -(-turns // atom.stride)))
         terms.append((c, atom))
     return Index(index.const, tuple(terms))
 
 
-def _verify_task(kernel: Kernel, segment: ir.Segment, written: _Written, place: str) -> None:
+def _verify_task(kernel: Kernel, segment: ir.Segment, checker: _KernelChecker, place: str) -> None:
     """One task of a segment, which ends with a barrier or without."""
     known = {name for name, _, _ in kernel.constants}
     # a barrier that needs no statement: one thread does all of a row in order
@@ -120,12 +124,12 @@ def _verify_task(kernel: Kernel, segment: ir.Segment, written: _Written, place: 
     opening, closing = (ir.Phase(1, 1, False, nest) for nest in (segment.opening, segment.closing))
     when = ["before its tasks", *(f"phase {p}" for p in range(len(segment.phases))), "after its tasks"]
     for words, phase in zip(when, (opening, *segment.phases, closing), strict=True):
-        written.place = f"{place}, {words}"
-        _NestChecker(segment, phase, written).check(phase.nest, known)
+        checker.enter(segment, phase, f"{place}, {words}")
+        checker.check(phase.nest, known)
         if implied:
-            written.meet(implied)
+            checker.meet(implied)
     ends = segment.task_barrier
-    written.meet(ends if ends == "block" else implied or ends)
+    checker.meet(ends if ends == "block" else implied or ends)
 
 
 # An element that only one thread has: the columns that a thread takes at once, and the index.
@@ -163,18 +167,19 @@ class _Written:
         the load, without the barrier    finds the entry, and (1, 0) is not (1, col): KernelError
     """
 
+    place: str  # what is being checked
+    stmt: ir.Stmt
+
     def __init__(self, kernel: Kernel) -> None:
         self.holding = {b.name for b in kernel.buffers if b.scope == "input"}
         self.buffers, self.owners = kernel.by_name, kernel.owners
         self.since: dict[str, dict[BufferAccess, _Since]] = {}  # by owner of the bytes
         # what a segment wrote of a row of a buffer: from where, to where
         self.cells: dict[tuple[str, int, Index], tuple[int, int]] = {}
-        self.segment, self.reach = 0, 0
-        self.place, self.stmt = "", None  # type: str, ir.Stmt | None  # what is being checked
+        self.number, self.reach = 0, 0  # of the segment
 
     def wrong(self, said: str) -> KernelError:
         """The error for the statement that is being checked."""
-        assert self.stmt is not None
         return KernelError(f"{self.place}: {said}, in: {show_stmt(self.stmt)}")
 
     def read(self, name: str, where: Where) -> None:
@@ -191,15 +196,15 @@ class _Written:
 
         Accesses of one thread need no barrier.
         """
-        shared = self.buffers[name].scope == "shared"
-        if self.buffers[name].scope in ("input", "register"):
+        buffer = self.buffers[name]
+        if buffer.scope in ("input", "register"):
             return
         found = self.since.setdefault(self.owners[name], {})
         for (other, there, stored, segment), since in found.items():
-            here, waited = segment == self.segment, since.first >= min(since.last, self.reach)
+            here, waited = segment == self.number, since.first >= min(since.last, self.reach)
             own = here and where is not None and where == there
             # rows of equal size lie in one place
-            alike = other == name or (shared and self.buffers[name].size == self.buffers[other].size)
+            alike = other == name or (buffer.scope == "shared" and buffer.size == self.buffers[other].size)
             if own or waited or (here and alike and since.met):
                 continue
             if other != name and stores:
@@ -209,19 +214,19 @@ class _Written:
                 now, before = "written" if stores else "read", "writing" if stored else "reading"
                 raise self.wrong(f"{name} is {now} where other threads may still be {before} it; "
                                  "it takes a barrier in between")
-        found[name, where, stores, self.segment] = _Since(0, self.reach)
+        found[name, where, stores, self.number] = _Since(0, self.reach)
 
     def fill(self, name: str, index: Index, columns: int = 1) -> None:
         """Note that ``columns`` columns from ``index`` on are written."""
         row, column = _apart(index)
         low, high = column.bounds
-        first, last = self.cells.get((name, self.segment, row), (low, high))
-        self.cells[name, self.segment, row] = min(first, low), max(last, high + columns - 1)
+        first, last = self.cells.get((name, self.number, row), (low, high))
+        self.cells[name, self.number, row] = min(first, low), max(last, high + columns - 1)
 
     def require(self, name: str, index: Index, guard: Guard) -> None:
         """Raises KernelError if an index may lie outside the written columns of its row."""
         row, column = _apart(index)
-        first, last = self.cells.get((name, self.segment, row), (0, -1))
+        first, last = self.cells.get((name, self.number, row), (0, -1))
         if first <= last and not lies_within(column, guard, first, last):
             raise self.wrong(f"{name} is read outside the columns {first} to {last} of its row, "
                              "which are those written")
@@ -235,14 +240,15 @@ class _Written:
         if barrier == "grid":
             self.since.clear()
         for found in self.since.values():
-            for (name, where, stores, segment), since in list(found.items()):
+            for access, since in list(found.items()):
+                name, _, _, segment = access
                 shared = self.buffers[name].scope == "shared"
                 if barrier == "block" and shared:
                     since.first = max(since.first, self.reach)
-                since.met |= segment == self.segment and (barrier != "none" or not shared)
+                since.met |= segment == self.number and (barrier != "none" or not shared)
                 # All blocks have waited: nothing later conflicts with it.
                 if since.first >= since.last:
-                    del found[name, where, stores, segment]
+                    del found[access]
 
 
 # variables that say which row an index is in
@@ -255,11 +261,12 @@ def _apart(index: Index) -> tuple[Index, Index]:
     return Index(0, row), Index(index.const, tuple(t for t in index.terms if t not in row))
 
 
-class _NestChecker:
-    """Follows the statements of a phase."""
+class _KernelChecker(_Written):
+    """Follows the statements of each phase."""
 
-    def __init__(self, segment: ir.Segment, phase: ir.Phase, written: _Written) -> None:
-        self.segment, self.phase, self.written = segment, phase, written
+    def enter(self, segment: ir.Segment, phase: ir.Phase, place: str) -> None:
+        """Begin a phase. ``place`` says in errors which one."""
+        self.segment, self.phase, self.place = segment, phase, place
         self.part: Guard = ()  # what loops around say of their variables
         self.started: set[str] = set()  # accumulators; a result is complete when they are combined
 
@@ -270,13 +277,13 @@ class _NestChecker:
         is a part of the one before it. It has other columns, so it may read what that one
         overwrote.
         """
-        held, outside, extent = self.written.holding, self.part, ir.extents(nest)
+        held, outside, extent = self.holding, self.part, ir.extents(nest)
         for stmt in nest:
-            self.written.stmt = stmt
+            self.stmt = stmt
             match stmt:
                 case ir.Loop():
                     if stmt.first:
-                        self.written.holding = self.written.holding | held
+                        self.holding = self.holding | held
                     turns, all_turns = stmt.last - stmt.first, extent[stmt.var]
                     these = Within(variable(stmt.var, all_turns), stmt.first, stmt.last)
                     self.part = (*outside, *stmt.within, *([these] if turns < all_turns else []))
@@ -289,7 +296,7 @@ class _NestChecker:
                 case ir.VectorMove():
                     self._move(stmt)
                 case ir.Barrier("warp" | "block" as scope):
-                    self.written.meet(scope)
+                    self.meet(scope)
                 case ir.Start(fold) | ir.Accumulate(fold):
                     self._fold(stmt, fold, known)
                 case ir.Combine(folds):
@@ -300,8 +307,8 @@ class _NestChecker:
     def _scalar(self, stmt: ir.Scalar, known: set[str], loop: str) -> None:
         for name in ir.operands(stmt):
             if name not in known:
-                raise self.written.wrong(f"{name} is read before it is computed")
-        if not isinstance(stmt, ir.Store):
+                raise self.wrong(f"{name} is read before it is computed")
+        if isinstance(stmt, ir.Value):
             known.add(stmt.target)
         if not isinstance(stmt, ir.Load | ir.Store):
             return
@@ -309,48 +316,48 @@ class _NestChecker:
         own = loop not in ("", "warps") and not index.loaded  # the element is the thread's own
         where = (self.phase.width, index) if own else None
         if isinstance(stmt, ir.Store):
-            self.written.write(buffer, where)
-            self.written.fill(buffer, index)
+            self.write(buffer, where)
+            self.fill(buffer, index)
             return
-        self.written.read(buffer, where)
+        self.read(buffer, where)
         # A loop over nothing reads nothing.
         if self.segment.rows * self.phase.cols * self.phase.serial:
-            self.written.require(buffer, index, (*stmt.guard, *self.part))
+            self.require(buffer, index, (*stmt.guard, *self.part))
 
     def _move(self, stmt: ir.VectorMove) -> None:
-        window = self.written.buffers[stmt.buffer].window
+        window = self.buffers[stmt.buffer].window
         if window or not side_by_side(stmt.index, self.phase.cols, stmt.columns, self.segment.chunk):
-            raise self.written.wrong("a thread's columns do not lie side by side "
-                                     f"from a multiple of {stmt.columns} on")
+            raise self.wrong("a thread's columns do not lie side by side "
+                             f"from a multiple of {stmt.columns} on")
         where = self.phase.width, stmt.index
         source, target = (stmt.registers, stmt.buffer) if stmt.stores else (stmt.buffer, stmt.registers)
-        self.written.read(source, where)
-        self.written.write(target, where)
+        self.read(source, where)
+        self.write(target, where)
         if stmt.stores:
-            self.written.fill(target, stmt.index, stmt.columns)
+            self.fill(target, stmt.index, stmt.columns)
 
     def _fold(self, stmt: ir.Start | ir.Accumulate, fold: ir.Fold, known: set[str]) -> None:
         if isinstance(stmt, ir.Start):
             self.started.add(fold.result)
         elif fold.value not in known | self.started:  # the total of a part is added as it is
-            raise self.written.wrong(f"{fold.value} is folded before it is computed")
+            raise self.wrong(f"{fold.value} is folded before it is computed")
         elif fold.result not in self.started and not fold.buffer:
-            raise self.written.wrong(f"{fold.result} is added to before it is started")
+            raise self.wrong(f"{fold.result} is added to before it is started")
         if fold.buffer:
-            self.written.write(fold.buffer, (self.phase.width, fold.cell) if fold.along == "carry" else None)
+            self.write(fold.buffer, (self.phase.width, fold.cell) if fold.along == "carry" else None)
 
     def _combine(self, folds: Sequence[ir.Fold], known: set[str]) -> None:
         """Warps put their results down, wait, and read them all."""
         places = {f.exchange for f in folds if f.exchange}
         for name in places:
-            self.written.write(name, None)
+            self.write(name, None)
         if places:
-            self.written.meet("block")
+            self.meet("block")
         for name in places:
-            self.written.read(name, None)
+            self.read(name, None)
         for fold in folds:
             if fold.result not in self.started and not fold.buffer:
-                raise self.written.wrong(f"{fold.result} is combined before it is started")
+                raise self.wrong(f"{fold.result} is combined before it is started")
             known.add(fold.result)
             if fold.along == "carry":
-                self.written.read(fold.buffer, (self.phase.width, fold.cell))
+                self.read(fold.buffer, (self.phase.width, fold.cell))
