@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from .fuse import count
 from .kernel import Kernel, ir
-from .kernel.text import KernelSource, Launch, Printer, Writer, literals, numpy_name
+from .kernel.text import KernelSource, Launch, Printer, Writer, fold_step, literals, numpy_name
 from .ops import compute_dtype, kind_of
 from .stitch.index import show
 from .stitch.mapping import WARP
@@ -151,7 +151,7 @@ class _CudaSegment(Printer):
                 index = show(stmt.index, self.extents, {"col": ir.FIRST})
                 there, here = f"{stmt.buffer}, {index}", f"{stmt.registers}, {self.index(stmt.at)}"
                 text = f"store_wide({there}, {here}" if stmt.stores else f"load_wide({here}, {there}"
-                self.w.line(f"{text}, {stmt.columns})", self.comment(stmt.node))
+                self.line(f"{text}, {stmt.columns})", stmt.node)
             case _:
                 super().statement(stmt)
 
@@ -166,7 +166,8 @@ class _CudaSegment(Printer):
         assert lanes & (lanes - 1) == 0, f"{lanes} lanes cannot halve their distance"
         steps = tuple(lanes >> k for k in range(1, lanes.bit_length()))
         self.w.line(f"for offset in {steps}:", f"%{fold.node} {fold.op} over {lanes} lanes")
-        self.w.line(f"    {fold.result} = {self.step(fold, fold.result, self._of_neighbour(fold))}")
+        step = fold_step(fold.op, fold.dtype, fold.result, self._of_neighbour(fold), "cuda")
+        self.w.line(f"    {fold.result} = {step}")
 
     def _of_neighbour(self, fold: ir.Fold) -> str:
         """The result of the thread ``offset`` lanes away.

@@ -113,7 +113,7 @@ class Layout:
         far = {r.value for r in self.plan.reads if r.distance == "grid"}
         for value in self.final:
             if value in far and value not in self.memory:
-                self.memory[value] = self._scratch(value, "read by other blocks")
+                self._scratch(value, "read by other blocks")
         near = {r.value for r in self.plan.reads if r.distance in ("thread", "block")}
         for value in self.final:
             if value in near:
@@ -133,9 +133,9 @@ class Layout:
         self.buffers[name] = Buffer(name, dtype, size, scope, node, why=why, role=role)
         return name
 
-    def _scratch(self, node: int, why: str) -> str:
+    def _scratch(self, node: int, why: str) -> None:
         """Global memory for a whole value."""
-        return self._own(f"t{node}", self.graph[node].type.size, "scratch", node, why)
+        self.memory[node] = self._own(f"t{node}", self.graph[node].type.size, "scratch", node, why)
 
     def _partial_buffer(self, s: SubRoot) -> None:
         m = self.maps[s.segment]
@@ -146,21 +146,24 @@ class Layout:
 
     def _place(self, s: SubRoot) -> str:
         """Where the readers of the same block find the value (hierarchical data management)."""
-        m = self.maps[s.segment]
-        if s.along == "row" or (s.role == "map" and s.cols == 1 and self.one_thread_a_row(s.segment)):
+        node, space, cols, m = s.node, s.space, s.cols, self.maps[s.segment]
+        alone = s.role == "map" and cols == 1 and self.one_thread_a_row(s.segment)
+        if alone or s.along == "row":
             return ""
         # all chunks of a split row repeat this loop, and each keeps the value for itself
-        replicated = s.space.kind == "row" and s.space.chunks > 1 and s.cols != s.space.cols
-        stored = s.role == "map" and s.node in self.memory
-        if stored and not replicated and not self.plan.composition.shares(s.node):
-            return self.memory[s.node]
-        if s.node in self.plan.demoted and not replicated:
-            self.memory[s.node] = self._scratch(s.node, "demoted: shared memory is full")
+        replicated = space.kind == "row" and space.chunks > 1 and cols != space.cols
+        stored = s.role == "map" and node in self.memory
+        if stored and not replicated and not self.plan.composition.shares(node):
+            return self.memory[node]
+        if node in self.plan.demoted and not replicated:
+            self._scratch(node, "demoted: shared memory is full")
             why = f"demoted to global scratch: {self.device.shared_per_block} B a block"
-            self.decisions.append(Decision((s.node,), "place", "shared-memory", why))
-            return self.memory[s.node]
-        size = m.rows_per_block * (min(s.cols, m.chunk) if m.splits > 1 else s.cols)
-        return self._own(f"k{s.node}", size, "shared", s.node, "read again by the same block", "kept")
+            self.decisions.append(Decision((node,), "place", "shared-memory", why))
+            return self.memory[node]
+        if m.splits > 1:
+            cols = min(cols, m.chunk)
+        size, why = m.rows_per_block * cols, "read again by the same block"
+        return self._own(f"k{node}", size, "shared", node, why, "kept")
 
     def stored_in(self, node: int) -> list[str]:
         """The global buffers that a value is stored to."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import needs
 from ..graph import printable
-from ..ops import EXACT, OPS, SHORT, compute_dtype, kind_of
+from ..ops import EXACT, OPS, SHORT, Texts, compute_dtype, kind_of
 from ..stitch.index import Guard, Index, show
 from . import Kernel, ir
 
@@ -88,7 +88,7 @@ def literal(dtype: str, value: object) -> str:
     held = compute_dtype(dtype)
     if kind_of(dtype) == "float":
         number = float(np.dtype(dtype).type(value))
-        inner = repr(number) if np.isfinite(number) else f"np.{'nan' if number != number else 'inf'}"
+        inner = repr(number) if np.isfinite(number) else f"np.{abs(number)}"
         return f"np.{held}({'-' if number == -np.inf else ''}{inner})"
     return str(bool(value)) if dtype == "bool" else f"np.{held}({int(value)})"  # type: ignore[call-overload]
 
@@ -129,7 +129,8 @@ def literals(kernel: Kernel) -> dict[str, str]:
 # ---------------------------------------------------------------- templates
 def template(op: str, dtype: str, target: str) -> str:
     """How an operation on operands of a dtype is written for a ``target``: ``cpu`` or ``cuda``."""
-    return (OPS[op].cuda if target == "cuda" else OPS[op].cpu)[kind_of(dtype)]
+    texts: Texts = getattr(OPS[op], target)
+    return texts[kind_of(dtype)]
 
 
 def fold_step(op: str, dtype: str, left: str, right: str, target: str) -> str:
@@ -159,9 +160,10 @@ class Printer:
         """Both targets begin a task like this: with its chunk of columns, its slice of rows."""
         w, s = self.w, self.segment
         if s.chunks > 1:
-            w.line(f"chunk = task // {s.slices} % {s.chunks}" if s.slices > 1 else f"chunk = task % {s.chunks}")
-        if s.chunks > 1 and s.columns:
-            w.line(f"start = chunk * {s.chunk}")
+            of_task = f"task // {s.slices}" if s.slices > 1 else "task"
+            w.line(f"chunk = {of_task} % {s.chunks}")
+            if s.columns:
+                w.line(f"start = chunk * {s.chunk}")
         if s.slices > 1:
             serial = max(p.serial for p in s.phases)
             w.line(f"slice = task % {s.slices}")
@@ -200,7 +202,7 @@ class Printer:
             case ir.Start(fold):
                 total, lost = self.accumulator(fold)
                 start = identity_name(fold.op, fold.dtype)
-                self.w.line(f"{f'{total} = {lost}' if lost else total} = {start}", self.comment(fold.node))
+                self.line(f"{f'{total} = {lost}' if lost else total} = {start}", fold.node)
             case ir.Accumulate(fold):
                 self.accumulate(fold)
             case ir.Combine(folds):
@@ -210,20 +212,20 @@ class Printer:
             case ir.Store():
                 half = self.sizes[stmt.buffer][0] == "float16"
                 value = self.narrowed(stmt.value) if half else stmt.value
-                self.w.line(f"{stmt.buffer}[{self.index(stmt.index)}] = {value}", self.comment(stmt.node))
+                self.line(f"{stmt.buffer}[{self.index(stmt.index)}] = {value}", stmt.node)
             case _:
                 assert isinstance(stmt, ir.Scalar), stmt
-                self.w.line(f"{stmt.target} = {self.value(stmt)}", self.comment(stmt.node))
+                self.line(f"{stmt.target} = {self.value(stmt)}", stmt.node)
 
     def bounds(self, loop: ir.Loop) -> str:
         """The arguments of ``range``. Each target writes who takes which turns."""
         return f"{loop.first}, {loop.last}" if loop.first else str(loop.last)
 
-    def comment(self, node_id: int) -> str:
-        """What a line computes, and where the user wrote it: ``%5 sum  model.py:6 in softmax``."""
+    def line(self, text: str, node_id: int) -> None:
+        """A line, what it computes, and where the user wrote that: ``%5 sum  model.py:6 in softmax``."""
         node = self.kernel.graph[node_id]
         origin = node.where + (f" in {node.via}" if node.via else "")
-        return f"%{node_id} {node.op}" + (f"  {origin}" if origin else "")
+        self.w.line(text, f"%{node_id} {node.op}" + (f"  {origin}" if origin else ""))
 
     # ------------------------------------------------------------ scalar statements
     def index(self, index: Index) -> str:
@@ -338,19 +340,16 @@ class Printer:
         cell = f"[{self.index(fold.cell)}]" if fold.buffer else ""
         return (fold.buffer or fold.result) + cell, fold.lost and fold.lost + cell
 
-    def step(self, fold: ir.Fold, left: str, right: str) -> str:
-        """One step of a fold."""
-        return fold_step(fold.op, fold.dtype, left, right, self.target)
-
     def accumulate(self, fold: ir.Fold) -> None:
         """Add one more value to a fold's accumulator."""
         total, lost = self.accumulator(fold)
-        text = f"{total} = {self.step(fold, total, fold.value)}"
+        step = fold_step(fold.op, fold.dtype, total, fold.value, self.target)
+        text = f"{total} = {step}"
         if lost:
             text = f"{total}, {lost} = kahan_add({total}, {lost}, {fold.value})"
-        elif text == f"{total} = {total} + {fold.value}":
+        elif step == f"{total} + {fold.value}":
             text = f"{total} += {fold.value}"
-        self.w.line(text, self.comment(fold.node))
+        self.line(text, fold.node)
 
     def combine(self, folds: Sequence[ir.Fold]) -> None:
         """Complete results in registers, in their own dtype.
@@ -359,6 +358,6 @@ class Printer:
         """
         for fold in folds:
             if fold.buffer:
-                self.w.line(f"{fold.result} = {self.accumulator(fold)[0]}", self.comment(fold.node))
+                self.line(f"{fold.result} = {self.accumulator(fold)[0]}", fold.node)
             if self.w.exact and fold.dtype == "float16" and fold.op in ("sum", "prod"):
                 self.w.line(f"{fold.result} = {self.rounded_half(fold.result)}")
