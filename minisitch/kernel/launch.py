@@ -37,7 +37,8 @@ def with_launch(kernel: Kernel) -> Kernel:
     All blocks of a kernel with a grid barrier fit in one wave. No thread has fewer registers than
     were assumed.
     """
-    device, block, shared = kernel.device, kernel.block, kernel.shared_bytes
+    device = kernel.device
+    block, shared = kernel.block, kernel.shared_bytes
     grid = max((s.thread_map.blocks for s in kernel.segments), default=1)
     registers = 255
     if device.kind == "gpu":

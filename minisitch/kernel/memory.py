@@ -60,7 +60,9 @@ class Layout:
     """Where all values of one kernel live; used during one call of ``schedule``."""
 
     def __init__(self, plan: StitchPlan) -> None:
-        self.plan, self.graph, self.device = plan, plan.graph, plan.device
+        self.plan = plan
+        self.graph = plan.graph
+        self.device = plan.device
         self.final = plan.final
         by_segment = groupby(plan.loops, lambda loop: loop.segment)
         self.segments = {key: list(loops) for key, loops in by_segment}
@@ -123,8 +125,8 @@ class Layout:
         """A buffer of the caller's, where a whole value lies, or a window of it."""
         node = self.graph[value]
         length = dict(node.attrs).get("length")  # only a window of an input is read
-        size, is_window = length or node.type.size, bool(length)
-        self.buffers[name] = Buffer(name, node.type.dtype, size, scope, value, window=is_window)
+        size = length or node.type.size
+        self.buffers[name] = Buffer(name, node.type.dtype, size, scope, value, window=bool(length))
         self.memory.setdefault(value, name)
 
     def _own(self, name: str, size: int, scope: str, node: int, why: str, role: str = "") -> str:
@@ -146,7 +148,8 @@ class Layout:
 
     def _place(self, s: SubRoot) -> str:
         """Where the readers of the same block find the value (hierarchical data management)."""
-        node, space, cols, m = s.node, s.space, s.cols, self.maps[s.segment]
+        m = self.maps[s.segment]
+        node, space, cols = s.node, s.space, s.cols
         alone = s.role == "map" and cols == 1 and self.one_thread_a_row(s.segment)
         if alone or s.along == "row":
             return ""
@@ -162,8 +165,8 @@ class Layout:
             return self.memory[node]
         if m.splits > 1:
             cols = min(cols, m.chunk)
-        size, why = m.rows_per_block * cols, "read again by the same block"
-        return self._own(f"k{node}", size, "shared", node, why, "kept")
+        size = m.rows_per_block * cols
+        return self._own(f"k{node}", size, "shared", node, "read again by the same block", "kept")
 
     def stored_in(self, node: int) -> list[str]:
         """The global buffers that a value is stored to."""
@@ -176,7 +179,8 @@ class Layout:
         if s.role in IN_PARTS:
             block = [Location(f"a{s.node}", " of each block")] if s.role == "carry" else []
             return (*block, Location(f"p{s.node}"))
-        found, place = [], self.places.get(s.node)
+        found = []
+        place = self.places.get(s.node)
         if place == "":
             who = "warp" if self.maps[s.segment].threads_per_row <= WARP else "block"
             every = "" if self.one_thread_a_row(s.segment) else f" of every thread ({who} reduce)"

@@ -53,8 +53,12 @@ class Statements:
     """Fills one phase: names for (value, position) pairs, and the statements that compute them."""
 
     def __init__(self, layout: Layout, names: Names, loop: LoopPlan) -> None:
-        self.layout, self.names, self.graph = layout, names, layout.graph
-        self.loop, self.space, self.m = loop, loop.space, layout.maps[loop.segment]
+        self.layout = layout
+        self.names = names
+        self.graph = layout.graph
+        self.loop = loop
+        self.space = loop.space
+        self.m = layout.maps[loop.segment]
         self.before: list[Scalar] = []
         self.body: list[Scalar] = []
         self.name_of: dict[Key, str] = {}
@@ -120,11 +124,11 @@ class Statements:
 
     def _leaf(self, key: Key) -> str:
         value, position = key
-        t, layout = self.graph[value].type, self.layout
-        offset, buffer = linear(position, t.shape), layout.places.get(value)
+        layout, t = self.layout, self.graph[value].type
+        offset = linear(position, t.shape)
         if value not in layout.final:
             return self._load(key, layout.memory[value], offset, None)
-        producer = layout.final[value]
+        producer, buffer = layout.final[value], layout.places.get(value)
         if buffer is None or distance(self.loop.sub_roots[0], producer, position) == "grid":
             return self._load(key, layout.memory[value], offset, Within(offset, 0, t.size))
         if not buffer:
@@ -153,13 +157,15 @@ class Statements:
           argument are there, and the wrong one is not used.
         """
         value, position = key
-        guard, clamp = self.loop.pulled.guards[key], False
+        guard = self.loop.pulled.guards[key]
+        clamp = False
         # out of the loop that its guard depends on
         hoisted = self._once(position) and not self._once(self._asked(key))
         if hoisted or guard is None:
             guard = () if in_bounds is None or in_bounds.verdict else (in_bounds,)
             clamp = in_bounds is None
-        name, dtype = self.names.fresh(value), self.layout.buffers[buffer].dtype
+        name = self.names.fresh(value)
+        dtype = self.layout.buffers[buffer].dtype
         return self._emit(Load(name, buffer, offset, guard, clamp, dtype, value), position)
 
     def _value(self, key: Key, reads: Sequence) -> str:
@@ -212,24 +218,29 @@ class Statements:
             cell = _cell(partial_results(s, self.m))
             return (Store(f"p{node}", cell, value, (), node),)
         self.names.results[node] = value
-        offset, guard = linear(s.result_at, self.graph[node].type.shape), self._replicated()
+        offset = linear(s.result_at, self.graph[node].type.shape)
+        guard = self._replicated()
         found = [Store(buffer, offset, value, guard, node) for buffer in layout.stored_in(node)]
-        row, column = layout.buffers.get(f"k{node}"), column_of(s, s.result_at)
+        row = layout.buffers.get(f"k{node}")
+        column = column_of(s, s.result_at)
         if row and column is not None:
             found.append(Store(row.name, self._row_offset(s, column), value, (), node))
         return tuple(found)
 
     def _partial_result(self, s: SubRoot) -> str:
         """Load a partial result from its buffer in scratch memory (``p4``)."""
-        name, parts = self.names.fresh(s.node), self.layout.buffers[f"p{s.node}"]
+        name = self.names.fresh(s.node)
+        parts = self.layout.buffers[f"p{s.node}"]
         cell = linear(s.partition.position(s.domain), s.domain)
         self.body.append(Load(name, parts.name, cell, (), False, parts.dtype, s.node))
         return name
 
     def _fold(self, s: SubRoot, value: str) -> Fold:
         """The reduction of a sub-root."""
-        node, m, layout = self.graph[s.node], self.m, self.layout
-        dtype, result = node.type.dtype, f"r{s.node}"
+        m, layout = self.m, self.layout
+        node = self.graph[s.node]
+        dtype = node.type.dtype
+        result = f"r{s.node}"
         if s.role in IN_PARTS:
             dtype = compute_dtype(dtype)
         found = Fold(result, node.op, dtype, value, s.along, s.node)

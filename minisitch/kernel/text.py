@@ -151,7 +151,9 @@ class Printer:
     target = ""
 
     def __init__(self, kernel: Kernel, segment: ir.Segment, writer: Writer) -> None:
-        self.kernel, self.segment, self.w = kernel, segment, writer
+        self.kernel = kernel
+        self.segment = segment
+        self.w = writer
         self.extents = segment.extents()
         self.sizes = {b.name: (b.dtype, b.size) for b in kernel.buffers}
         self.sizes |= {w.name: (self.sizes[w.buffer][0], w.length) for w in segment.windows.values()}
@@ -264,7 +266,8 @@ class Printer:
                 return self.chosen(self.guard(stmt.guard), stmt.value, stmt.other) if stmt.guard else stmt.value
 
     def _loaded(self, stmt: ir.Load) -> str:
-        index, (dtype, size) = self.index(stmt.index), self.sizes[stmt.buffer]
+        index = self.index(stmt.index)
+        dtype, size = self.sizes[stmt.buffer]
         if stmt.clamp:
             low, high = stmt.index.bounds
             if low < 0:
@@ -276,7 +279,8 @@ class Printer:
             text = self.widened(text)
         if not stmt.guard:
             return text
-        condition, zero = self.guard(stmt.guard), identity_name("sum", dtype)
+        condition = self.guard(stmt.guard)
+        zero = identity_name("sum", dtype)
         if stmt.buffer in self.segment.windows:  # all of a window can be read
             return self.chosen(condition, text, zero)
         return f"{text} if {condition} else {zero}"
@@ -304,7 +308,8 @@ class Printer:
 
     def cast(self, name: str, to: str, of: str) -> str:
         """A conversion as NumPy makes it. A cast to float16 rounds, and stays in float32."""
-        is_float, source = kind_of(of) == "float", f"np.{compute_dtype(of)}"
+        is_float = kind_of(of) == "float"
+        source = f"np.{compute_dtype(of)}"
         if to == "float16":
             return self.rounded_half(name if is_float else f"np.float32({name})")
         if is_float and kind_of(to) == "int":

@@ -64,7 +64,7 @@ def verify_values(kernel: Kernel) -> Kernel:
         most = min(kernel.grid, segment.thread_map.blocks) if segment.carries else kernel.grid
         checker.number, checker.reach = s, min(most, segment.tasks) if gpu else 1
         for _ in range(2 if gpu and segment.tasks > most else 1):  # a second task, too
-            _verify_task(kernel, segment, checker, place)
+            checker.task(segment, place)
         if segment.barrier == "grid":
             checker.meet("grid")
     for b in [b for b in kernel.parameters if b.scope == "output"]:
@@ -115,23 +115,6 @@ def _within_turns(index: Index, pieces: Pieces) -> Index:
     return Index(index.const, tuple(terms))
 
 
-def _verify_task(kernel: Kernel, segment: ir.Segment, checker: _KernelChecker, place: str) -> None:
-    """One task of a segment, which ends with a barrier or without."""
-    known = {name for name, _, _ in kernel.constants}
-    # a barrier that needs no statement: one thread does all of a row in order
-    alone = "warp" if segment.thread_map.threads_per_row == 1 else ""
-    implied = "block" if kernel.device.kind == "cpu" else alone
-    opening, closing = (ir.Phase(1, 1, False, nest) for nest in (segment.opening, segment.closing))
-    when = ["before its tasks", *(f"phase {p}" for p in range(len(segment.phases))), "after its tasks"]
-    for words, phase in zip(when, (opening, *segment.phases, closing), strict=True):
-        checker.enter(segment, phase, f"{place}, {words}")
-        checker.check(phase.nest, known)
-        if implied:
-            checker.meet(implied)
-    ends = segment.task_barrier
-    checker.meet(ends if ends == "block" else implied or ends)
-
-
 # An element that only one thread has: the columns that a thread takes at once, and the index.
 # Accesses that are equal in both are the same thread's. None: the element may be any thread's.
 Where = tuple[int, Index] | None
@@ -171,8 +154,8 @@ class _Written:
     stmt: ir.Stmt
 
     def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.buffers, self.owners = kernel, kernel.by_name, kernel.owners
         self.holding = {b.name for b in kernel.buffers if b.scope == "input"}
-        self.buffers, self.owners = kernel.by_name, kernel.owners
         self.since: dict[str, dict[BufferAccess, _Since]] = {}  # by owner of the bytes
         # what a segment wrote of a row of a buffer: from where, to where
         self.cells: dict[tuple[str, int, Index], tuple[int, int]] = {}
@@ -264,11 +247,25 @@ def _apart(index: Index) -> tuple[Index, Index]:
 class _KernelChecker(_Written):
     """Follows the statements of each phase."""
 
-    def enter(self, segment: ir.Segment, phase: ir.Phase, place: str) -> None:
-        """Begin a phase. ``place`` says in errors which one."""
-        self.segment, self.phase, self.place = segment, phase, place
-        self.part: Guard = ()  # what loops around say of their variables
-        self.started: set[str] = set()  # accumulators; a result is complete when they are combined
+    part: Guard  # what loops around say of their variables
+    started: set[str]  # accumulators of the phase; a result is complete when they are combined
+
+    def task(self, segment: ir.Segment, place: str) -> None:
+        """One task of a segment, which ends with a barrier or without."""
+        known = {name for name, _, _ in self.kernel.constants}
+        # a barrier that needs no statement: one thread does all of a row in order
+        alone = "warp" if segment.thread_map.threads_per_row == 1 else ""
+        implied = "block" if self.kernel.device.kind == "cpu" else alone
+        opening, closing = (ir.Phase(1, 1, False, nest) for nest in (segment.opening, segment.closing))
+        when = ["before its tasks", *(f"phase {p}" for p in range(len(segment.phases))), "after its tasks"]
+        for words, phase in zip(when, (opening, *segment.phases, closing), strict=True):
+            self.segment, self.phase, self.place = segment, phase, f"{place}, {words}"
+            self.part, self.started = (), set()
+            self.check(phase.nest, known)
+            if implied:
+                self.meet(implied)
+        ends = segment.task_barrier
+        self.meet(ends if ends == "block" else implied or ends)
 
     def check(self, nest: ir.Nest, known: set[str], loop: str = "") -> None:
         """Check statements in order. ``known`` are the values that they may read.
