@@ -56,12 +56,13 @@ def _name(plan: StitchPlan, block: int) -> str:
     apart.
     """
     nodes = plan.graph.nodes
-    words = list(dict.fromkeys(n.via for n in nodes if n.via and n.kind != "source"))
-    words = words or list(dict.fromkeys(n.op for n in nodes if n.kind in ("map", "reduce")))
+    words = [n.via for n in nodes if n.via and n.kind != "source"]
+    words = words or [n.op for n in nodes if n.kind in ("map", "reduce")]
     words = words or [n.op for n in nodes[-1:]]
+    two = list(dict.fromkeys(words))[:2]
     text = f"({plan.graph.structure}, {plan.composition!r}, {plan.device.name!r}, {block!r})"
     digest = hashlib.sha256(text.encode()).hexdigest()[:6]
-    spelled = re.sub(r"\W", "_", "_".join(words[:2]), flags=re.ASCII)[:32].strip("_")
+    spelled = re.sub(r"\W", "_", "_".join(two), flags=re.ASCII)[:32].strip("_")
     return identifier(f"{spelled or 'kernel'}_{digest}")
 
 

@@ -42,8 +42,8 @@ class Body:
 
     def decisions_in_whole(self, decisions: Iterable[Decision]) -> tuple[Decision, ...]:
         """Decisions about the body, with the ids of the whole graph."""
-        whole = self.origin
-        return tuple(replace(d, at=tuple(whole[i] for i in d.at), why=self.in_whole(d.why)) for d in decisions)
+        return tuple(replace(d, at=tuple(self.origin[i] for i in d.at), why=self.in_whole(d.why))
+                     for d in decisions)
 
 
 def extract(graph: Graph, pattern: Pattern) -> Body:
@@ -62,7 +62,7 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
         if value not in number:
             number[value] = len(nodes)
             args = tuple(number[a] for a in node.args)
-            nodes.append(Node(len(nodes), node.op, args, node.type, node.attrs, node.where, node.via))
+            nodes.append(replace(node, id=len(nodes), args=args))
 
     inside = set(pattern.members)
     for member in pattern.members:
@@ -73,6 +73,7 @@ def extract(graph: Graph, pattern: Pattern) -> Body:
             place(memory, graph[memory] if memory in inside else Node(0, "input", (), graph[memory].type))
             if memory != value:
                 place(value, replace(graph[value], args=(memory,)))
-    outputs, origin = tuple(number[o] for o in pattern.outputs), tuple(number)
+    outputs = tuple(number[o] for o in pattern.outputs)
+    origin = tuple(number)
     inputs = tuple(origin[node.id] for node in nodes if node.op == "input")
     return Body(Graph(tuple(nodes), outputs), inputs, pattern.outputs, origin)

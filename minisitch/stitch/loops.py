@@ -168,8 +168,8 @@ class _Arranger:
                 self._add_operands(node)
             else:
                 self._add(self._element_wise(node))
-        order, decisions = tuple(self.order), tuple(self.decisions)
-        return StitchPlan(self.graph, self.device, self.stitching, self.groups, order, decisions)
+        return StitchPlan(self.graph, self.device, self.stitching, self.groups,
+                          tuple(self.order), tuple(self.decisions))
 
     # -- the loop of a sub-root
     def _add(self, s: SubRoot) -> SubRoot:
@@ -189,10 +189,11 @@ class _Arranger:
         self.order.append(s)
         return s
 
-    def _map_rows(self, rows: int, cols: int, adaptive: bool = True, whole: bool = True) -> ThreadMap:
-        """The mapping of rows that the composition asks for.
+    def _wished_map(self, rows: int, cols: int, adaptive: bool = True, whole: bool = True) -> ThreadMap:
+        """``map_rows`` as the composition wishes it: with its threads for a row, and for a block.
 
         Rows may be split over blocks if there are grid barriers, or if they need not be ``whole``.
+        Values in no rows of a reduce do not come here: any ``map_rows`` will do for them.
         """
         asked = self.stitching
         return map_rows(rows, cols, self.device, adaptive=adaptive, whole=whole and not asked.barriers,
@@ -222,7 +223,7 @@ class _Arranger:
         # others wait for the result, or this loop waits for others
         reads = self._memory(node.args[0], partition.position(shape))
         waits = bool(self.graph.users[node.id]) or any(value in self.made for value, _ in reads)
-        mapping = self._map_rows(rows, cols, self.stitching.adaptive, whole=waits)
+        mapping = self._wished_map(rows, cols, self.stitching.adaptive, whole=waits)
         self._decide(node, mapping.rule, mapping.why)
         role = "partial" if mapping.splits > 1 else "reduce"
         first = self._add(fold_of(self.graph, node, role, partition, _row_space(mapping), mapping))
@@ -233,7 +234,7 @@ class _Arranger:
     def _add_column_reduce(self, node: Node) -> None:
         shape, axes = self._domain(node), node.attr("axes")
         last = max(axes, key=lambda a: (shape[a] != 1, a))
-        kept = _rows_of(node, shape).rows
+        kept = other_axes(shape, axes)
         before, after = tuple(a for a in kept if a < last), tuple(a for a in kept if a > last)
         partition = Partition(before, axes, after)
         rows, serial, cols = partition.extents(shape)
@@ -258,18 +259,21 @@ class _Arranger:
 
         Both are in one group and read data of one shape. But for axes of one, the rows of the
         row-reduce are the axes that ``node`` reduces. So one loop over the rows can feed both.
+
+        For data of [64, 100]: the row-reduce sums 100 columns of each of 64 rows, and ``node`` sums
+        the 64 rows of each column. A block that takes 8 rows at once has 8 x 100 column sums. They
+        grow from row to row, and stay in shared memory until its last row is done.
         """
-        shape = self._domain(node)
+        shape, axes = self._domain(node), node.attr("axes")
         host = self._row_reduce_of(node, shape)
         if not host or self._barred(node) or is_row_reduce(self.graph, node):
             return None
         long_axes = {a for a, n in enumerate(shape) if n != 1}
-        if long_axes.difference(host.attr("axes")) != long_axes.intersection(node.attr("axes")):
+        if long_axes.difference(host.attr("axes")) != long_axes.intersection(axes):
             return None
-        results = _rows_of(node, shape)
-        partition = Partition(results.cols, (), results.rows)  # its results are the columns
+        partition = Partition(axes, (), other_axes(shape, axes))  # its results are the columns
         rows, _, cols = partition.extents(shape)
-        mapping = self._map_rows(rows, cols)
+        mapping = self._wished_map(rows, cols)
         carry = fold_of(self.graph, node, "carry", partition, Space("row", rows), mapping)
         others = [s for s in self.order if s.role == "carry"]
         one_map = all(s.thread_map == mapping for s in others if s.space == carry.space)
@@ -314,7 +318,7 @@ class _Arranger:
 
     def _waits(self, node: Node) -> bool:
         """Whether a node waits for all of its operand: a reduce that reads rows of all tasks."""
-        return node.kind == "reduce" and not is_row_reduce(self.graph, node) and self._carry(node) is None
+        return node.kind == "reduce" and not (is_row_reduce(self.graph, node) or self._carry(node))
 
     def _operands(self, joined: Node) -> list[tuple[Node, Shape]]:
         """The operands of a concatenation, each with the place of its first element in the result.
@@ -362,7 +366,7 @@ class _Arranger:
         partition = _rows_of(reduce, shape) if reduce else self._flat(shape, reads)
         rows, _, cols = partition.extents(shape)
         if reduce:
-            mapping = self._map_rows(rows, cols)
+            mapping = self._wished_map(rows, cols)
         else:
             mapping = map_rows(rows, cols, self.device, threads=self.stitching.threads)
         self._decide(node, mapping.rule, mapping.why)
@@ -386,7 +390,7 @@ class _Arranger:
         space, known = producer.space, producer.thread_map
         if space.kind != "row" or space.chunks > 1 or cols <= known.cols:
             return known
-        wider = self._map_rows(space.rows, cols, self.stitching.adaptive)
+        wider = self._wished_map(space.rows, cols, self.stitching.adaptive)
         return wider if wider.splits == 1 else known
 
     def _memory(self, value: int, position: Position) -> Sequence[Key]:

@@ -37,8 +37,10 @@ def worth_keeping(plan: StitchPlan) -> dict[int, KeptValue]:
     Of a chain of such values only the last is kept. A value is the last if one of its users has a
     loop of its own, or if a user is computed in other loops than the value.
     """
-    graph, looped, needs = plan.graph, plan.final, _needs(plan)
-    heavy, operands = [False] * len(graph), [0] * len(graph)
+    graph, looped = plan.graph, plan.final
+    needs = _needs(plan)
+    heavy = [False] * len(graph)
+    operands = [0] * len(graph)
     keep: dict[int, KeptValue] = {}
     for value, node in enumerate(graph.nodes):
         if node.kind == "source" or value in looped:

@@ -237,7 +237,22 @@ def column_of(producer: SubRoot, position: Position) -> Index | None:
     column space its column must be the producer's, since one thread holds it. An axis cut into
     pieces must be read inside the consumer's own piece.
 
-    For a producer at [row, col]: read at [row, 2 * col] it is 2 * col, read at [col, row] None.
+    For a producer of [64, 32] with its element at [row, col], in a row space:
+
+        read at [row, 2 * col]    2 * col: any column of the row
+        read at [col, row]        None: another row makes it (``index != made`` for axis 0)
+
+    The same in a column space, where a thread holds its column:
+
+        read at [row, 2 * col]    None: another thread holds that column
+        read at [row, col]        col
+
+    For a producer of [768] with its element at [row * 12 + col], in 64 pieces of 12:
+
+        read at [row * 12 + 11 - col]    11 - col, which lies in 0 ... 11
+        read at [row * 12 + col + 1]     None: col + 1 may be 12, which is the next row's
+
+    If a row is split into chunks, a map is read where it was made. At [row, 2 * col]: None.
     """
     column = ZERO
     for index, made in zip(position, producer.result_at, strict=True):
@@ -248,7 +263,7 @@ def column_of(producer: SubRoot, position: Position) -> Index | None:
             return None
         if "col" in names:
             coefficient, digit = _digit_of("col", made)
-            piece = Index(made.const, tuple(term for term in made.terms if term[1] != digit))
+            piece = made + Index(0, ((-1, digit),))  # where the row's piece of the axis begins
             inside = index + piece * -1
             low, high = inside.bounds
             if coefficient != 1 or (piece.terms and not 0 <= low <= high < digit.size):
@@ -271,6 +286,13 @@ def adopt(producer: SubRoot, position: Position, shape: Shape) -> Partition | No
 
     Here %4 lies at [row, col] and is read at [d0 // 12, d0 % 12]. So the row is d0 // 12, and that
     is the number of a piece of 12 elements of axis 0 (``_mixed_radix``).
+
+    There is none in these cases:
+
+    - The producer has one row, or slices: there is nothing to take over, or it is not complete.
+    - %4 is read at [d0 // 6, ...] by a value of [384]: the row is d0 // 6, in 64 pieces of 6. But
+      read at [d0 // 12, d0 % 12] the 384 elements are in rows 0 to 31: not all 64 are counted.
+    - In a column space %4 is read at [d1, d0 // 2]: a column would be a piece of two elements.
     """
     space = producer.space
     if space.slices > 1 or (space.kind == "row" and space.rows <= 1):
