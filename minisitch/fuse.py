@@ -201,8 +201,8 @@ def stretches(graph: Graph, node: Node) -> bool:
 
 def _behind(graph: Graph, value: int, views: Container[str]) -> int:
     """The first value up the chain of operands that is not one of these views."""
-    while graph.nodes[value].op in views:
-        value = graph.nodes[value].args[0]
+    while graph[value].op in views:
+        value = graph[value].args[0]
     return value
 
 
@@ -287,11 +287,8 @@ def _checked(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]]) -> l
 
 def stored_values(graph: Graph) -> set[int]:
     """Values that a kernel must store under every plan: library calls or the caller read them."""
-    found = returned(graph)
-    for node in graph.nodes:
-        if node.kind == "library":
-            found |= {view_source(graph, a) for a in node.args}
-    return {v for v in found if is_fusible(graph[v])}
+    by_calls = {view_source(graph, a) for n in graph.nodes if n.kind == "library" for a in n.args}
+    return {v for v in by_calls | returned(graph) if is_fusible(graph[v])}
 
 
 def operations_of(graph: Graph) -> list[int]:
@@ -315,9 +312,7 @@ def _with_views(graph: Graph, pattern: Pattern) -> Pattern:
 
 def _needed_outside(graph: Graph, patterns: Sequence[Pattern]) -> set[int]:
     """Values that must be in memory: the caller or a pattern that does not hold them reads them."""
-    needed = returned(graph)
-    for pattern in patterns:
-        needed.update(pattern_inputs(graph, pattern))
+    needed = returned(graph).union(*(pattern_inputs(graph, p) for p in patterns))
     return needed.difference(graph.inputs)
 
 
@@ -374,12 +369,10 @@ def topological(after: Sequence[Iterable[int]], rank: Callable[[int], int]) -> l
 def pattern_inputs(graph: Graph, pattern: Pattern) -> Ids:
     """The values in memory that a pattern reads, ascending. A view counts as the value it views."""
     nodes, inside = graph.nodes, set(pattern.members)
-    found = {member for member in inside if nodes[member].op == "input"}
-    for member in inside:
-        for arg in nodes[member].args:
-            if arg not in inside:
-                found.add(view_source(graph, arg) if pattern.kind == "library" else read_in_place(graph, arg))
-    return tuple(sorted(found))
+    inputs = {member for member in inside if nodes[member].op == "input"}
+    outside = {arg for member in inside for arg in nodes[member].args} - inside
+    source = view_source if pattern.kind == "library" else read_in_place
+    return tuple(sorted(inputs.union(source(graph, arg) for arg in outside)))
 
 
 def verify_plan(plan: FusionPlan) -> FusionPlan:

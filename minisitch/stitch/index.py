@@ -305,7 +305,8 @@ def lies_within(index: Index, guard: Guard, first: int, last: int) -> bool:
 
 def _bounds_under(index: Index, guard: Guard) -> Bounds:
     """The bounds of an index where the guard holds. A condition may bound a part of the index."""
-    rest, low, high = index, 0, 0
+    rest = index
+    low = high = 0
     for condition in guard:
         part = condition.index
         factor, atom = part.terms[0] if part.terms else (1, None)
@@ -314,7 +315,9 @@ def _bounds_under(index: Index, guard: Guard) -> Bounds:
         if times and len(less.terms) == len(rest.terms) - len(part.terms):
             first, last = part.bounds
             ends = max(condition.low, first) * times, min(condition.high - 1, last) * times
-            rest, low, high = less, low + min(ends), high + max(ends)
+            rest = less
+            low += min(ends)
+            high += max(ends)
     first, last = rest.bounds
     return low + first, high + last
 
@@ -329,10 +332,10 @@ def show(index: Index, extents: Mapping[str, int] | None = None, names: Mapping[
     parts: list[str] = []
     for c, atom in index.terms:
         text = _show_atom(atom, extents or {}, names or {})
-        if abs(c) != 1:
-            text = f"{text if _simple(text) else f'({text})'} * {abs(c)}"
-        elif not _simple(text) and (parts or c < 0):
+        if not _simple(text) and (parts or c != 1):
             text = f"({text})"  # -(col // 2) is not -col // 2
+        if abs(c) != 1:
+            text += f" * {abs(c)}"
         parts.append(("- " if c < 0 else "+ ") + text)
     if index.const or not parts:
         parts.append(("- " if index.const < 0 else "+ ") + str(abs(index.const)))
@@ -377,7 +380,10 @@ def footprint(indices: Iterable[Index], size: int) -> int:
 
     Exact for dense intervals, and for up to ``FEW_CELLS`` cells. Otherwise an upper bound.
     """
-    accesses = {(i.const, tuple(sorted((c, _atom_bounds(a)[1] + 1) for c, a in i.terms))) for i in indices}
+    accesses = set()
+    for index in indices:
+        terms = sorted((c, _atom_bounds(atom)[1] + 1) for c, atom in index.terms)
+        accesses.add((index.const, tuple(terms)))
     counts = {access: math.prod(n for _, n in access[1]) for access in accesses}
     dense = sorted((const, const + counts[const, t]) for const, t in accesses if _dense(t))
     total = sum(counts.values())

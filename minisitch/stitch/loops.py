@@ -103,14 +103,14 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
     if kept:
         plan = arranged(kept)
     # 4
-    if useless := {v for v, k in kept.items() if not pays(plan, v, k.heavy and stitching.barriers)}:
+    paying = {v: k for v, k in kept.items() if pays(plan, v, k.heavy and stitching.barriers)}
+    if useless := kept.keys() - paying:
         decisions += _too_far(useless)
-        kept = {v: k for v, k in kept.items() if v not in useless}
-        plan = arranged(kept)
-    decisions += [Decision((v,), "keep", "costly-and-shared", f"%{v} {graph[v].op} is needed in several phases") for v in kept]
+        plan = arranged(paying)
+    decisions += [Decision((v,), "keep", "costly-and-shared", f"%{v} {graph[v].op} is needed in several phases") for v in paying]
     # 5
     if not stitching.barriers and _behind_barriers(plan):
-        plan = arranged(kept, rowwise=True)
+        plan = arranged(paying, rowwise=True)
         if waits := _behind_barriers(plan):
             value, reader = min(waits.items())
             raise BarrierNeeded(f"%{reader} {graph[reader].op} reads %{value} {graph[value].op}, "
@@ -347,8 +347,7 @@ class _Arranger:
         for operand, origin in self._operands(node):
             s = self._element_wise(operand)
             result_at = tuple(i + first for i, first in zip(s.result_at, origin, strict=True))
-            s = replace(s, node=node.id, role="operand", operand=operand.id, result_at=result_at)
-            stored.append(self._add(s))
+            stored.append(self._add(replace(s, node=node.id, role="operand", result_at=result_at)))
         self.made[node.id] = max(stored, key=lambda s: s.level)
         self._decide(node, "by-operands", "its readers wait until all is written, so no element chooses "
                      f"an operand: {count(len(stored), 'operand')} stored each where it belongs")

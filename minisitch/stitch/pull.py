@@ -85,7 +85,8 @@ def _inside(position: Position, shape: Shape) -> Position:
 
 
 def _concatenate_at(node: Node, position: Position, shapes: Sequence[Shape]) -> Reads:
-    axis, first, found = node.attr("axis"), 0, []
+    axis = node.attr("axis")
+    first, found = 0, []
     for arg, shape in zip(node.args, shapes, strict=True):
         end = first + shape[axis]
         guard = settle([Within(position[axis], first, end)])
@@ -110,13 +111,15 @@ def _update_at(node: Node, position: Position, shapes: Sequence[Shape]) -> Reads
 
 
 def _gather_at(node: Node, position: Position, shapes: Sequence[Shape], load: LoadIndex) -> Reads:
-    axes, indices = node.attr("axes"), node.args[1:]
     rank = len(shapes[1])  # of each index
-    at, rest = position[:rank], iter(position[rank:])
-    chosen = {axis: load(v, at, shapes[0][axis]) for axis, v in zip(axes, indices, strict=True)}
+    at = position[:rank]
+    rest = iter(position[rank:])
+    chosen: dict[int, Index] = {}  # the axes that indices choose
+    wanted = []
+    for axis, value in zip(node.attr("axes"), node.args[1:], strict=True):
+        chosen[axis] = load(value, at, shapes[0][axis])
+        wanted.append(Read(value, at) if chosen[axis].loaded else None)
     source = tuple(chosen[a] if a in chosen else next(rest) for a in range(len(shapes[0])))
-    wanted = [Read(value, at) if chosen[axis].loaded else None
-              for axis, value in zip(axes, indices, strict=True)]
     return (Read(node.args[0], source), *wanted)
 
 
