@@ -234,12 +234,6 @@ def behind_views(graph: Graph, value: int) -> int:
     return _behind(graph, value, VIEWS)
 
 
-def reads_of(graph: Graph, node: Node) -> set[int]:
-    """The values that a node reads, behind views, except constants and iotas."""
-    found = {behind_views(graph, arg) for arg in node.args}
-    return {value for value in found if graph[value].op not in GENERATED}
-
-
 # ---------------------------------------------------------------- from kernels to a plan
 def make_plan(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]],
               decisions: Iterable[Decision] = (),

@@ -52,15 +52,15 @@ def groups_of(graph: Graph, merge: bool = True) -> tuple[Group, ...]:
     """
     chosen = candidates(graph)
     cut = set(chosen)
+    operations = [n for n in graph.nodes if n.op not in GENERATED]
     if not merge:
-        rest = {n.id for n in graph.nodes if n.op not in GENERATED} - cut
+        rest = {n.id for n in operations} - cut
         return tuple(Group(upstream(graph, (c,), rest), c, ()) for c in chosen)
     connected: dict[int, frozenset[int]] = {}  # each operation -> those connected to it so far
-    for node in graph.nodes:
-        if node.op not in GENERATED:
-            read = [connected[arg] for arg in node.args if arg in connected and arg not in cut]
-            joined = frozenset({node.id}).union(*read)
-            connected.update(dict.fromkeys(joined, joined))
+    for node in operations:
+        read = [connected[arg] for arg in node.args if arg in connected and arg not in cut]
+        joined = frozenset({node.id}).union(*read)
+        connected.update(dict.fromkeys(joined, joined))
     found = []
     for joined in set(connected.values()):
         if inside := sorted(joined & cut):

@@ -189,12 +189,13 @@ class _Arranger:
         self.order.append(s)
         return s
 
-    def _wished_map(self, rows: int, cols: int, adaptive: bool = True, whole: bool = True) -> ThreadMap:
+    def _wished_map(self, extents: Extents, adaptive: bool = True, whole: bool = True) -> ThreadMap:
         """``map_rows`` as the composition wishes it: with its threads for a row, and for a block.
 
         Rows may be split over blocks if there are grid barriers, or if they need not be ``whole``.
         Values in no rows of a reduce do not come here: any ``map_rows`` will do for them.
         """
+        rows, _, cols = extents
         asked = self.stitching
         return map_rows(rows, cols, self.device, adaptive=adaptive, whole=whole and not asked.barriers,
                         threads_per_row=asked.threads_per_row, threads=asked.threads)
@@ -219,16 +220,15 @@ class _Arranger:
     def _add_row_reduce(self, node: Node) -> None:
         shape = self._domain(node)
         partition = _rows_of(node, shape)
-        rows, _, cols = partition.extents(shape)
         # others wait for the result, or this loop waits for others
         reads = self._memory(node.args[0], partition.position(shape))
         waits = bool(self.graph.users[node.id]) or any(value in self.made for value, _ in reads)
-        mapping = self._wished_map(rows, cols, self.stitching.adaptive, whole=waits)
+        mapping = self._wished_map(partition.extents(shape), self.stitching.adaptive, waits)
         self._decide(node, mapping.rule, mapping.why)
         role = "partial" if mapping.splits > 1 else "reduce"
         first = self._add(fold_of(self.graph, node, role, partition, _row_space(mapping), mapping))
         if role == "partial":
-            parts, by_part = (rows, mapping.splits), Partition((0,), (), (1,))
+            parts, by_part = (mapping.rows, mapping.splits), Partition((0,), (), (1,))
             self._add(replace(first, role="combine", domain=parts, partition=by_part))
 
     def _add_column_reduce(self, node: Node) -> None:
@@ -272,9 +272,8 @@ class _Arranger:
         if long_axes.difference(host.attr("axes")) != long_axes.intersection(axes):
             return None
         partition = Partition(axes, (), other_axes(shape, axes))  # its results are the columns
-        rows, _, cols = partition.extents(shape)
-        mapping = self._wished_map(rows, cols)
-        carry = fold_of(self.graph, node, "carry", partition, Space("row", rows), mapping)
+        mapping = self._wished_map(partition.extents(shape))
+        carry = fold_of(self.graph, node, "carry", partition, _row_space(mapping), mapping)
         others = [s for s in self.order if s.role == "carry"]
         one_map = all(s.thread_map == mapping for s in others if s.space == carry.space)
         fits = mapping.splits == 1 and one_map and self._have_room([*others, carry])
@@ -363,11 +362,11 @@ class _Arranger:
             return adapted
         reduce = self._row_reduce_of(node, shape) or self._row_reduce_that_reads(node)
         partition = _rows_of(reduce, shape) if reduce else self._flat(shape, reads)
-        rows, _, cols = partition.extents(shape)
+        extents = partition.extents(shape)
         if reduce:
-            mapping = self._wished_map(rows, cols)
+            mapping = self._wished_map(extents)
         else:
-            mapping = map_rows(rows, cols, self.device, threads=self.stitching.threads)
+            mapping = map_rows(extents.rows, extents.cols, self.device, threads=self.stitching.threads)
         self._decide(node, mapping.rule, mapping.why)
         return map_of(node, partition, _row_space(mapping), mapping)
 
@@ -377,19 +376,18 @@ class _Arranger:
         producers = [(self.made[value], at) for value, at in reads if value in self.made]
         for producer, at in sorted(producers, key=lambda read: -read[0].level):
             space, partition = producer.space, adopt(producer, at, shape)
-            if partition and self._may_take_over(space, partition.extents(shape)):
+            if partition and self._may_take_over(space, extents := partition.extents(shape)):
                 taken = f"takes the {count(space.rows, 'row')} of %{producer.node}"
                 self._decide(node, "proactive-adaptation", taken)
-                mapping = self._widened(producer, partition.extents(shape).cols)
-                return map_of(node, partition, space, mapping)
+                return map_of(node, partition, space, self._widened(producer, extents))
         return None
 
-    def _widened(self, producer: SubRoot, cols: int) -> ThreadMap:
+    def _widened(self, producer: SubRoot, extents: Extents) -> ThreadMap:
         """The map of the producer's rows, or one of longer rows if the reader has more columns."""
         space, known = producer.space, producer.thread_map
-        if space.kind != "row" or space.chunks > 1 or cols <= known.cols:
+        if space.kind != "row" or space.chunks > 1 or extents.cols <= known.cols:
             return known
-        wider = self._wished_map(space.rows, cols, self.stitching.adaptive)
+        wider = self._wished_map(extents, self.stitching.adaptive)
         return wider if wider.splits == 1 else known
 
     def _memory(self, value: int, position: Position) -> Sequence[Key]:

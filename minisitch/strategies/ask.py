@@ -23,21 +23,22 @@ from ..device import Device
 from ..errors import PlanError
 from ..fuse import (
     ALL_INGREDIENTS,
+    GENERATED,
     MOST_ARGUMENTS,
     STRATEGIES,
     Decision,
     FusionPlan,
     Pattern,
     Stitching,
+    behind_views,
     in_order,
     make_plan,
     operations_of,
     pattern_inputs,
-    reads_of,
     returned,
     verify_plan,
 )
-from ..graph import Graph
+from ..graph import Graph, Node
 from ..stitch.body import Body, extract
 
 
@@ -52,6 +53,12 @@ def fuse(graph: Graph, name: str, device: Device) -> FusionPlan:
     if not isinstance(plan, FusionPlan):
         raise PlanError(f"strategy {name} returns {type(plan).__name__}; end it with: return make_plan(graph, {name!r}, kernels)")
     return within_arguments(plan)
+
+
+def reads_of(graph: Graph, node: Node) -> set[int]:
+    """The values that a node reads, behind views, except constants and iotas."""
+    found = {behind_views(graph, arg) for arg in node.args}
+    return {value for value in found if graph[value].op not in GENERATED}
 
 
 def within_arguments(plan: FusionPlan) -> FusionPlan:

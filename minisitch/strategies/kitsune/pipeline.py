@@ -23,8 +23,9 @@ from typing import Literal
 
 from ...device import Device
 from ...errors import PlanError
-from ...fuse import VIEWS, Composition, Decision, is_heavy, reads_of
+from ...fuse import VIEWS, Composition, Decision, is_heavy
 from ...graph import Graph, Node
+from ..ask import reads_of
 from .models.balance import Channel, Kind, StageLoad
 from .models.rates import depths
 from .select import connected

@@ -22,8 +22,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...device import Device
-from ...fuse import Decision, behind_views, count, is_heavy, reads_of
+from ...fuse import Decision, behind_views, count, is_heavy
 from ...graph import Graph, Node
+from ..ask import reads_of
 from ..cost import HEAVY_OPERATIONS, Bytes
 from .models.balance import KINDS, Channel, StageLoad, balance, in_dram, pass_tiles
 from .models.rates import depths
