@@ -92,9 +92,9 @@ def is_row_reduce(graph: Graph, node: Node) -> bool:
     """
     if node.kind != "reduce":
         return False
-    shape = graph[node.args[0]].type.shape
+    shape, axes = graph[node.args[0]].type.shape, node.attr("axes")
     long_axes = [a for a, n in enumerate(shape) if n != 1]
-    return not long_axes or not node.attr("axes") or long_axes[-1] in node.attr("axes")
+    return not long_axes or not axes or long_axes[-1] in axes
 
 
 # ---------------------------------------------------------------- which values need memory

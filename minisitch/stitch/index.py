@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, starmap
+from itertools import starmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,7 +57,8 @@ class Loaded:
     stride = 1  # as a digit's
 
 
-Atom = Digit | Quotient | Remainder | Loaded
+Leaf = Digit | Loaded
+Atom = Leaf | Quotient | Remainder
 IndexTerm = tuple[int, Atom]  # a coefficient and what it multiplies
 Bounds = tuple[int, int]  # smallest and largest value, both included
 
@@ -92,7 +93,7 @@ class Index(NamedTuple):
         """Names of the loaded integers that it depends on."""
         return frozenset(leaf.var for leaf in self.leaves() if isinstance(leaf, Loaded))
 
-    def leaves(self) -> Iterator[Digit | Loaded]:
+    def leaves(self) -> Iterator[Leaf]:
         """Its digits and loaded integers, also those inside quotients and remainders."""
         for _, atom in self.terms:
             if isinstance(atom, Quotient | Remainder):
@@ -154,15 +155,19 @@ def _of(atom: Atom) -> Index:
 
 @lru_cache(maxsize=65536)
 def _atom_bounds(atom: Atom) -> Bounds:
-    if isinstance(atom, Digit | Loaded):
+    if isinstance(atom, Leaf):
         return 0, atom.size - 1
+    if isinstance(atom, Remainder):
+        return 0, atom.by - 1
     low, high = atom.of.bounds
-    return (low // atom.by, high // atom.by) if isinstance(atom, Quotient) else (0, atom.by - 1)
+    return low // atom.by, high // atom.by
 
 
 def _order(term: IndexTerm) -> tuple:
     _, atom = term
-    return (0, atom.var, -atom.stride, -atom.size) if isinstance(atom, Digit) else (1, repr(atom), 0, 0)
+    if isinstance(atom, Digit):
+        return 0, atom.var, -atom.stride, -atom.size
+    return 1, repr(atom), 0, 0
 
 
 def _canonical(const: int, terms: Iterable[IndexTerm]) -> Index:
@@ -262,7 +267,9 @@ class Within:
         low, high = self.index.bounds
         if self.low <= low and high < self.high:
             return True
-        return False if high < self.low or low >= self.high or self.low >= self.high else None
+        if high < self.low or low >= self.high or self.low >= self.high:
+            return False
+        return None
 
     def holds(self, variables: Mapping[str, Any]) -> Any:
         """Whether the condition holds for given values of its variables: a bool, or an array."""
@@ -291,13 +298,15 @@ def lies_within(index: Index, guard: Guard, first: int, last: int) -> bool:
     low, high = _bounds_under(index, guard)
     if first <= low and high <= last:
         return True
+    inside = Within(index, first, last + 1)
     sizes: dict[str, int] = {}
-    for leaf in chain.from_iterable(i.leaves() for i in (index, *(c.index for c in guard))):
-        sizes[leaf.var] = max(sizes.get(leaf.var, 1), leaf.stride * leaf.size)
+    for condition in (inside, *guard):
+        for leaf in condition.index.leaves():
+            sizes[leaf.var] = max(sizes.get(leaf.var, 1), leaf.stride * leaf.size)
     if math.prod(sizes.values()) > MOST_TESTED:
         return True
     at = dict(zip(sizes, np.indices(tuple(sizes.values())), strict=True))
-    outside = np.logical_not(Within(index, first, last + 1).holds(at))
+    outside = np.logical_not(inside.holds(at))
     for condition in guard:
         outside = outside & condition.holds(at)
     return not np.any(outside)
@@ -348,7 +357,7 @@ def _simple(text: str) -> bool:
 
 
 def _show_atom(atom: Atom, extents: Mapping[str, int], names: Mapping[str, str]) -> str:
-    if isinstance(atom, Digit | Loaded):
+    if isinstance(atom, Leaf):
         text = names.get(atom.var, atom.var)
         if atom.stride > 1:
             text += f" // {atom.stride}"
@@ -363,7 +372,7 @@ def value_at(index: Index, variables: Mapping[str, Any]) -> Any:
     """The index as a number (or array) for given values of its variables."""
     total: Any = index.const
     for c, atom in index.terms:
-        if isinstance(atom, Digit | Loaded):
+        if isinstance(atom, Leaf):
             value = variables[atom.var] // atom.stride % atom.size
         else:
             inner = value_at(atom.of, variables)

@@ -206,10 +206,10 @@ class _Arranger:
         return self.graph[reduce.args[0]].type.shape
 
     def _add_reduce(self, node: Node) -> None:
-        if carry := self._carry(node):
-            self._add_carry(node, carry)
-        elif is_row_reduce(self.graph, node):
+        if is_row_reduce(self.graph, node):
             self._add_row_reduce(node)
+        elif carry := self._carry(node):
+            self._add_carry(node, carry)
         else:
             self._add_column_reduce(node)
 
@@ -234,8 +234,8 @@ class _Arranger:
     def _add_column_reduce(self, node: Node) -> None:
         shape, axes = self._domain(node), node.attr("axes")
         last = max(axes, key=lambda a: (shape[a] != 1, a))
-        kept = other_axes(shape, axes)
-        before, after = tuple(a for a in kept if a < last), tuple(a for a in kept if a > last)
+        before = other_axes(shape[:last], axes)
+        after = other_axes(shape, axes)[len(before):]
         partition = Partition(before, axes, after)
         rows, serial, cols = partition.extents(shape)
         mapping, slices = map_columns(rows, serial, cols, self.device, self._barred(node))
@@ -266,7 +266,7 @@ class _Arranger:
         """
         shape, axes = self._domain(node), node.attr("axes")
         host = self._row_reduce_of(node, shape)
-        if not host or self._barred(node) or is_row_reduce(self.graph, node):
+        if not host or self._barred(node):
             return None
         long_axes = {a for a, n in enumerate(shape) if n != 1}
         if long_axes.difference(host.attr("axes")) != long_axes.intersection(axes):

@@ -97,7 +97,8 @@ def _concatenate_at(node: Node, position: Position, shapes: Sequence[Shape]) -> 
 
 
 def _update_at(node: Node, position: Position, shapes: Sequence[Shape]) -> Reads:
-    conditions, inner = [], []
+    conditions: list[Within] = []
+    inner: list[Index] = []
     for i, a, s, n in zip(position, node.attr("start"), node.attr("step"), shapes[1], strict=True):
         distance = i + -a if s > 0 else i * -1 + a
         steps, off = distance.divmod(abs(s))
