@@ -228,8 +228,8 @@ class _Arranger:
         role = "partial" if mapping.splits > 1 else "reduce"
         first = self._add(fold_of(self.graph, node, role, partition, _row_space(mapping), mapping))
         if role == "partial":
-            parts, by_part = (mapping.rows, mapping.splits), Partition((0,), (), (1,))
-            self._add(replace(first, role="combine", domain=parts, partition=by_part))
+            self._add(replace(first, role="combine", domain=(mapping.rows, mapping.splits),
+                              partition=Partition((0,), (), (1,))))
 
     def _add_column_reduce(self, node: Node) -> None:
         shape, axes = self._domain(node), node.attr("axes")
@@ -250,9 +250,8 @@ class _Arranger:
         """Fold the partial results of ``first``, ``parts`` rows of columns for each result row."""
         mapping, _ = map_columns(rows, 1, first.cols, self.device)
         space = Space("column", rows, mapping.splits, cols=first.cols)
-        domain, by_part = (rows, parts, first.cols), Partition((0,), (1,), (2,))
-        self._add(replace(first, role="combine", domain=domain, partition=by_part, space=space,
-                          thread_map=mapping))
+        self._add(replace(first, role="combine", domain=(rows, parts, first.cols),
+                          partition=Partition((0,), (1,), (2,)), space=space, thread_map=mapping))
 
     def _carry(self, node: Node) -> SubRoot | None:
         """The column-reduce ``node`` in the loop of a row-reduce. None if that cannot be.

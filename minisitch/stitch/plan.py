@@ -202,7 +202,9 @@ class StitchPlan:
         if s.role in ("partial", "carry"):
             return Scheme("global", "partial results are combined after a grid barrier")
         found = self._schemes.get(s.node, Scheme("local"))
-        return Scheme("global", "shared memory is full") if s.node in self.demoted and found.name == "regional" else found
+        if s.node in self.demoted and found.name == "regional":
+            return Scheme("global", "shared memory is full")
+        return found
 
     @cached_property
     def _schemes(self) -> dict[int, Scheme]:

@@ -97,8 +97,7 @@ def _concatenate_at(node: Node, position: Position, shapes: Sequence[Shape]) -> 
 
 
 def _update_at(node: Node, position: Position, shapes: Sequence[Shape]) -> Reads:
-    conditions: list[Within] = []
-    inner: list[Index] = []
+    conditions, inner = [], []
     for i, a, s, n in zip(position, node.attr("start"), node.attr("step"), shapes[1], strict=True):
         distance = i + -a if s > 0 else i * -1 + a
         steps, off = distance.divmod(abs(s))
