@@ -127,11 +127,11 @@ def _too_far(values: Collection[int]) -> list[Decision]:
 def _behind_barriers(plan: StitchPlan) -> dict[int, int]:
     """Values that a reader in the kernel gets only behind a grid barrier, each with such a reader.
 
+    No reader has a lower level than the value. So if a reader is at level 0, the value is, too.
     A result with no reader in the kernel does not count. Its partial results may still be combined
     behind a grid barrier, where the papers use atomic operations.
     """
-    return {r.value: r.reader.node for r in plan.reads
-            if plan.final[r.value].level > 0 or r.reader.level > 0}
+    return {r.value: r.reader.node for r in plan.reads if r.reader.level > 0}
 
 
 # ---------------------------------------------------------------- one arrangement

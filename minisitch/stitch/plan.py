@@ -165,7 +165,8 @@ class StitchPlan:
         found = []
         for order, key in enumerate(sorted(shared)):
             pulled = pulled_by(self.graph, shared[key], frozenset(self.final))
-            found.append(LoopPlan(**vars(key), order=order, sub_roots=tuple(shared[key]), pulled=pulled, reads=tuple(reads[key])))
+            found.append(LoopPlan(**vars(key), order=order, sub_roots=tuple(shared[key]),
+                                  pulled=pulled, reads=tuple(reads[key])))
         return tuple(found)
 
     @cached_property

@@ -74,7 +74,8 @@ def operands_at(graph: Graph, node: Node, position: Position, load: LoadIndex) -
         perm = node.attr("perm")
         position = tuple(position[perm.index(axis)] for axis in range(len(perm)))
     elif node.op == "slice":
-        starts, steps = node.attr("start"), node.attr("step")
+        starts = node.attr("start")
+        steps = node.attr("step")
         position = tuple(i * s + a for i, a, s in zip(position, starts, steps, strict=True))
     return tuple(Read(a, position) for a in node.args)  # a map's own position, or the moved one
 
@@ -86,7 +87,8 @@ def _inside(position: Position, shape: Shape) -> Position:
 
 def _concatenate_at(node: Node, position: Position, shapes: Sequence[Shape]) -> Reads:
     axis = node.attr("axis")
-    first, found = 0, []
+    found = []
+    first = 0
     for arg, shape in zip(node.args, shapes, strict=True):
         end = first + shape[axis]
         guard = settle([Within(position[axis], first, end)])
@@ -154,7 +156,8 @@ def pull(graph: Graph, roots: Sequence[Key], in_memory: frozenset[int], own: Ite
     A pair in ``own`` is computed although its value is in memory: the loop in question writes it.
     The graph keeps the result for the next call.
     """
-    asked = tuple(roots), in_memory, frozenset(key for key in own if key[0] in in_memory)
+    computed = frozenset(key for key in own if key[0] in in_memory)
+    asked = tuple(roots), in_memory, computed
     if asked not in graph.pulled:
         graph.pulled[asked] = _pull(graph, *asked)
     return graph.pulled[asked]
