@@ -57,8 +57,8 @@ class Loaded:
     stride = 1  # as a digit's
 
 
-Leaf = Digit | Loaded
-Atom = Leaf | Quotient | Remainder
+VariableAtom = Digit | Loaded  # a part of one variable
+Atom = VariableAtom | Quotient | Remainder
 IndexTerm = tuple[int, Atom]  # a coefficient and what it multiplies
 Bounds = tuple[int, int]  # smallest and largest value, both included
 
@@ -93,7 +93,7 @@ class Index(NamedTuple):
         """Names of the loaded integers that it depends on."""
         return frozenset(leaf.var for leaf in self.leaves() if isinstance(leaf, Loaded))
 
-    def leaves(self) -> Iterator[Leaf]:
+    def leaves(self) -> Iterator[VariableAtom]:
         """Its digits and loaded integers, also those inside quotients and remainders."""
         for _, atom in self.terms:
             if isinstance(atom, Quotient | Remainder):
@@ -155,7 +155,7 @@ def _of(atom: Atom) -> Index:
 
 @lru_cache(maxsize=65536)
 def _atom_bounds(atom: Atom) -> Bounds:
-    if isinstance(atom, Leaf):
+    if isinstance(atom, VariableAtom):
         return 0, atom.size - 1
     if isinstance(atom, Remainder):
         return 0, atom.by - 1
@@ -357,7 +357,7 @@ def _simple(text: str) -> bool:
 
 
 def _show_atom(atom: Atom, extents: Mapping[str, int], names: Mapping[str, str]) -> str:
-    if isinstance(atom, Leaf):
+    if isinstance(atom, VariableAtom):
         text = names.get(atom.var, atom.var)
         if atom.stride > 1:
             text += f" // {atom.stride}"
@@ -372,7 +372,7 @@ def value_at(index: Index, variables: Mapping[str, Any]) -> Any:
     """The index as a number (or array) for given values of its variables."""
     total: Any = index.const
     for c, atom in index.terms:
-        if isinstance(atom, Leaf):
+        if isinstance(atom, VariableAtom):
             value = variables[atom.var] // atom.stride % atom.size
         else:
             inner = value_at(atom.of, variables)
