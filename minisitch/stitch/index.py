@@ -314,8 +314,7 @@ def lies_within(index: Index, guard: Guard, first: int, last: int) -> bool:
 
 def _bounds_under(index: Index, guard: Guard) -> Bounds:
     """The bounds of an index where the guard holds. A condition may bound a part of the index."""
-    rest = index
-    low = high = 0
+    rest, low, high = index, 0, 0
     for condition in guard:
         part = condition.index
         factor, atom = part.terms[0] if part.terms else (1, None)
@@ -324,9 +323,7 @@ def _bounds_under(index: Index, guard: Guard) -> Bounds:
         if times and len(less.terms) == len(rest.terms) - len(part.terms):
             first, last = part.bounds
             ends = max(condition.low, first) * times, min(condition.high - 1, last) * times
-            rest = less
-            low += min(ends)
-            high += max(ends)
+            rest, low, high = less, low + min(ends), high + max(ends)
     first, last = rest.bounds
     return low + first, high + last
 

@@ -74,8 +74,7 @@ def operands_at(graph: Graph, node: Node, position: Position, load: LoadIndex) -
         perm = node.attr("perm")
         position = tuple(position[perm.index(axis)] for axis in range(len(perm)))
     elif node.op == "slice":
-        starts = node.attr("start")
-        steps = node.attr("step")
+        starts, steps = node.attr("start"), node.attr("step")
         position = tuple(i * s + a for i, a, s in zip(position, starts, steps, strict=True))
     return tuple(Read(a, position) for a in node.args)  # a map's own position, or the moved one
 
@@ -87,8 +86,7 @@ def _inside(position: Position, shape: Shape) -> Position:
 
 def _concatenate_at(node: Node, position: Position, shapes: Sequence[Shape]) -> Reads:
     axis = node.attr("axis")
-    found = []
-    first = 0
+    first, found = 0, []
     for arg, shape in zip(node.args, shapes, strict=True):
         end = first + shape[axis]
         guard = settle([Within(position[axis], first, end)])
