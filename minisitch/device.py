@@ -88,7 +88,7 @@ class Device:
         """
         resident = min(self.wave(block, shared, assumed) // self.sms, -(-grid // self.sms))
         most = self.registers_per_sm // (max(1, resident) * block)
-        return min(255, most if most > 255 else most // 8 * 8)
+        return 255 if most > 255 else most // 8 * 8
 
 
 L2_OVER_HBM = 3.0  # Kitsune's background section

@@ -140,11 +140,12 @@ class Layout:
         self.memory[node] = self._own(f"t{node}", self.graph[node].type.size, "scratch", node, why)
 
     def _partial_buffer(self, s: SubRoot) -> None:
-        m = self.maps[s.segment]
+        node, m = s.node, self.maps[s.segment]
         if s.role == "carry":
-            self._own(f"a{s.node}", m.rows_per_block * s.cols, "shared", s.node, "one sum a column", "carry")
+            size = m.rows_per_block * s.cols
+            self._own(f"a{node}", size, "shared", node, "one sum a column", "carry")
         size = math.prod(partial_results(s, m).values())
-        self._own(f"p{s.node}", size, "scratch", s.node, "partial results", "partial")
+        self._own(f"p{node}", size, "scratch", node, "partial results", "partial")
 
     def _place(self, s: SubRoot) -> str:
         """Where the readers of the same block find the value (hierarchical data management)."""
@@ -221,8 +222,8 @@ class Layout:
         """The values that a loop reads from memory and that another thread of the row wrote."""
         if self.one_thread_a_row(loop.segment):
             return set()
-        read = (r.value for r in loop.reads if r.distance == "block")
-        return {value for value in read if self.final[value].along != "row"}
+        return {r.value for r in loop.reads
+                if r.distance == "block" and self.final[r.value].along != "row"}
 
     def _make_barriers(self) -> list[str]:
         """For each loop the barrier that ends it.

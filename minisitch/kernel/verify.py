@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from ..errors import KernelError, needs
 from ..stitch.index import Digit, Guard, Index, IndexTerm, Within, footprint, lies_within, side_by_side, variable
@@ -68,7 +67,7 @@ def verify_values(kernel: Kernel) -> Kernel:
         if segment.barrier == "grid":
             checker.meet("grid")
     for b in [b for b in kernel.parameters if b.scope == "output"]:
-        cells = footprint(chain.from_iterable(_stored(s, b.name) for s in kernel.segments), b.size)
+        cells = footprint((i for s in kernel.segments for i in _stored(s, b.name)), b.size)
         if cells < b.size:
             raise KernelError(f"{kernel.name} writes {cells} of the {b.size} cells of its output {b.name} (%{b.node})")
     return kernel
