@@ -12,6 +12,7 @@ all strategies have the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,13 +40,20 @@ class BitGrower(Grower):
     def __init__(self, choices: Any, max_elements: int, heavy: bool) -> None:
         super().__init__(choices, BIT_DTYPES, True, max_elements)
         self.heavy = heavy
+        self.shown: dict[int, int] = {}  # a value that may be either zero -> itself plus 0.0, which is one
 
     def put(self, op: str, args: Sequence[int], low: float, high: float, grid: int | None, **attrs: Any) -> int:
         value = self.builder.add(op, args, **attrs)
         self.facts.append(Fact(-1.0, 1.0, 0))
         if op in _EITHER_ZERO and kind_of(self.type(value).dtype) == "float":
-            return self.plain("add", value, self.constant(self.type(value), 0.0))
-        return value
+            self.shown[value] = self.plain("add", value, self.constant(self.type(value), 0.0))
+        return self.shown.get(value, value)
+
+    def grow(self, max_nodes: int, library: bool) -> Graph:
+        """All readers of a value that may be either zero read its sum with 0.0 instead."""
+        graph, sums = super().grow(max_nodes, library), {*self.shown.values()}
+        nodes = (n if n.id in sums else replace(n, args=tuple(self.shown.get(a, a) for a in n.args)) for n in graph.nodes)
+        return Graph(tuple(nodes), tuple(self.shown.get(value, value) for value in graph.outputs))
 
     def plain(self, op: str, *args: int, **attrs: Any) -> int:
         return self.put(op, args, 0, 0, 0, **attrs)
