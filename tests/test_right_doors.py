@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import minisitch as ms
-from minisitch import cpu_emit, cuda_emit, reference, runtime, simplify, testing
+from minisitch import cpu_emit, cuda_emit, reference, runtime, simplify, simt, testing
 from minisitch.explain import draw, film, picture
 from minisitch.fuse import verify_plan
 from minisitch.kernel.verify import verify_kernel
@@ -56,6 +56,8 @@ WORDS = {
     "a plan of no graph": (lambda: ms.make_plan(None, "mine", []), ms.MinisitchError, "make_plan got NoneType, str, list; write make_plan(graph, 'mine', [[1, 2], [3]])"),
     "a plan of no kernels": (lambda: ms.make_plan(ms.Graph((), ()), "mine", None), ms.MinisitchError, "make_plan got Graph, str, NoneType; write make_plan"),
     "a pass of ours": (lambda: ms.kernel_pass("vectorize")(f), ms.MinisitchError, "register yours under another name"),
+    "a result to compile": (lambda: ms.jit(np.ones((90, 90))), ms.MinisitchError, "; write jit(f), or @jit(strategy='astitch')"),
+    "a GPU where there is none": (lambda: ms.compare(f, X, target="cpu", device="v100"), ms.DeviceError, "'step', or 'reference' for its plans alone"),
     "a type for an array": (lambda: ms.jit(f)(ms.TensorType((4,))), ms.TraceError, "a call needs values. Pass an array"),
 }
 
@@ -67,6 +69,30 @@ def test_a_wrong_word_is_answered_with_the_nearest(name):
     with pytest.raises(kind, match=re.escape(said)) as refused:
         call()
     assert type(refused.value) is kind and PASSES == before
+
+
+REFUSED = {
+    "a name": lambda: ms.lower(f, X, device="cpux"), "an option": lambda: ms.jit(f, target="gpu"), "no such option": lambda: ms.jit(f, exat=1),
+    "a result": lambda: ms.explain(f(X)), "another option": lambda: ms.compare(f, X, strategy="xla"),
+    "a launch": lambda: simt.step("def k(x):\n    x[0] = 1", [X, X], 1, 1), "no Python": lambda: simt.step("def k(x):\n    x[0 = 1", [X], 1, 1),
+    "no such cell": lambda: simt.step("def k(x):\n    x[9] = 1", [X], 1, 1), "a race": lambda: simt.step("def k(x):\n    x[0] = 1", [X], 1, 2),
+    **{f"an index, {target}": functools.partial(ms.jit(lambda x, i: x[i], target=target), X, np.array([9])) for target in ("python", "reference")},
+    "an index to compare": lambda: ms.compare(lambda x, i: x[i], X, np.array([9]), target="python"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_has_no_frames_of_ours(name):
+    with pytest.raises((ms.MinisitchError, TypeError, IndexError)) as refused:
+        REFUSED[name]()
+    frames = traceback.extract_tb(refused.value.__traceback__)
+    assert {Path(frame.filename).name for frame in frames} <= {Path(__file__).name, "<k>"}
+
+
+def test_compare_says_that_autos_plan_assumes_the_default_passes():
+    said = "auto's plan assumes the default passes"
+    for passes, strategies, expected in (((), ("auto",), True), ((), ("xla",), False), (None, ("auto",), False), ("default", ("auto",), False)):
+        assert (said in str(ms.compare(f, X, target="reference", passes=passes, strategies=strategies))) == expected
 
 
 @pytest.mark.parametrize("door", [ms.jit(f), ms.jit(f).compile, functools.partial(ms.lower, f), functools.partial(ms.explain, f),
@@ -157,7 +183,7 @@ ROADS = {
 def test_a_target_and_a_device_that_do_not_go_together_are_refused_at_every_door(road, target, device):
     with pytest.raises(ms.DeviceError, match=f"do not run with target '{target}'; name no device, or take target ") as refused:
         ROADS[road](target=target, device=device)
-    other = re.search("take target '(.*)'", str(refused.value))[1]
+    other = re.search("take target '(.*?)'", str(refused.value))[1]
     if road != "compare":  # the remedy, followed
         assert ROADS[road](target=other, device=device) is not None
 

@@ -143,7 +143,7 @@ def test_cuda_without_a_device_says_what_to_do():
 
 def test_jit_takes_a_function():
     for wrong in ("astitch", 3):
-        with pytest.raises(ms.MinisitchError, match=r"jit takes a function, not .*; its options have names: @minisitch.jit\(strategy="):
+        with pytest.raises(ms.MinisitchError, match=r"jit takes a function, not .*; write jit\(f\), or @jit\(strategy="):
             ms.jit(wrong)
 
 

@@ -216,8 +216,7 @@ def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | N
             lowered = dict(sorted(lowered.items(), key=lambda item: -len(item[1].kernels)))
         remark = _add_optimum(lowered, program, printed, machine, passes) if optimum else ""
     if target == "cpu":
-        wanted = [r for stages in lowered.values() for s in stages.sources for r in requests(s)]
-        compiler.compile_many(wanted)
+        compiler.compile_many([r for stages in lowered.values() for s in stages.sources for r in requests(s)])
     leaves = flatten((args, kwargs))[0]
     inputs = [np.asarray(x) for x in (*leaves, *program.outside(leaves))]
     truth = evaluate(program.graph, inputs, float64=True)
@@ -229,6 +228,7 @@ def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | N
     if whole := [name for name in errors if runs_in_numpy(lowered[name].plan)]:
         remark += f" NumPy runs {', '.join(whole)} one operation at a time (jit: the function): too many kernels to compile."
     remark += f" {note}" if (note := widened(program.graph)) else ""
+    remark += " auto's plan assumes the default passes." * ("auto" in errors and passes != "default")
     now("measuring")
     measured = target in ("cpu", "cuda")
     calls = {name: _call(ready[name], leaves) for name in errors if measured}

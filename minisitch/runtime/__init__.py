@@ -161,8 +161,6 @@ class Printed(tuple[Any, ...]):
     def __repr__(self) -> str:
         return "\n\n".join(str(each).strip("\n") for each in self)
 
-    __str__ = __repr__
-
 
 class Sources(Printed):
     """The text of each kernel, and its PTX and SASS from an assembler. Equal kernels appear once.
@@ -195,8 +193,7 @@ def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu",
     """
     needs("compile_graph(graph)", (graph, Graph))
     strategy, target, machine, exact, passes = checked(Options(strategy, target, device, exact, passes))
-    program = program_of(graph, exact)
-    stages = lower_program(program, strategy, target, machine, decide=plan_of, passes=passes)
+    stages = lower_program(program_of(graph, exact), strategy, target, machine, decide=plan_of, passes=passes)
     return assemble(stages, target)
 
 
@@ -323,8 +320,7 @@ class Jitted:
         _, strategy, target, machine, exact, passes = settings(self, None, None, None, None, None)
         if target == "reference":
             return ReferenceExecutable(program)
-        program = replace(program, exact=exact)
-        stages = lower_program(program, strategy, target, machine, decide=plan_of, passes=passes)
+        stages = lower_program(replace(program, exact=exact), strategy, target, machine, decide=plan_of, passes=passes)
         if runs_in_numpy(stages.plan):
             warnings.warn(stages.plan.decisions[0].why, LoopWarning, stacklevel=2)
             return NumpyExecutable(stages, functools.partial(_bound, self.__wrapped__, self._owner))
@@ -403,6 +399,7 @@ for _name in ("__call__", "lower", "explain", "clear"):
 _methods: weakref.WeakKeyDictionary[Jitted, dict[int, Jitted]] = weakref.WeakKeyDictionary()
 
 
+@door
 def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target: str = "auto",
         device: str | Device | None = None, exact: bool = True, passes: Passes = None) -> Any:
     """Compile a NumPy function at its first call, for each combination of shapes and dtypes.
@@ -447,7 +444,7 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
     if isinstance(fn, staticmethod | classmethod):  # @jit may stand above or below these
         return type(fn)(jit(fn.__func__, **vars(options)))
     if not callable(fn):
-        raise MinisitchError(f"jit takes a function, not {fn!r}; its options have names: @minisitch.jit(strategy='astitch')")
+        raise MinisitchError(f"jit takes a function, not {fn!r:.60}; write jit(f), or @jit(strategy='astitch')")
     if target != "auto":
         choose_target(target)
     return Jitted(fn.__wrapped__ if isinstance(fn, Jitted) else fn, options)

@@ -43,7 +43,9 @@ class IndexCheck:
         index = view(self.chain, array)
         if index.size and (index.max() >= self.high or index.min() < self.low):
             bad = int(index[(index >= self.high) | (index < self.low)].flat[0])
-            raise IndexError(f"index {bad} is out of bounds for axis {self.axis} with size {self.high} (in {self.label})")
+            error = IndexError(f"index {bad} is out of bounds for axis {self.axis} with size {self.high} (in {self.label})")
+            error.of_the_call = True  # type: ignore[attr-defined]  # ``trace.tracebacks`` takes our frames off
+            raise error
 
 
 def index_checks(graph: Graph) -> tuple[IndexCheck, ...]:
@@ -163,8 +165,7 @@ class ReferenceExecutable:
         inputs = [np.asarray(x) for x in (*leaves, *program.outside(leaves))]
         for check in index_checks(program.graph):
             check(inputs[check.source].reshape(-1))
-        if program.mutated or program.in_rows:
-            refuse_overlap(program, leaves)
+        refuse_overlap(program, leaves)
         return finish(program, leaves, [np.array(r) for r in evaluate(program.graph, inputs)])
 
     run = __call__  # NumPy notices other shapes

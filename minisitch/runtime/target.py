@@ -61,4 +61,4 @@ def refuse_other_machine(device: Device, target: str) -> None:
     if runs != device.kind:
         raise DeviceError(f"kernels scheduled for {device.name}, a {device.kind.upper()}, do not "
                           f"run with target {target!r}; name no device, or take target "
-                          f"{('step' if runs == 'cpu' else 'cpu')!r}")
+                          f"{('step' if runs == 'cpu' else 'cpu')!r}, or 'reference' for its plans alone")

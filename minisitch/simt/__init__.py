@@ -43,6 +43,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import MinisitchError
+from ..trace.tracebacks import door
 from .machine import IN_FLIGHT, Machine
 from .memory import WRITING, Memory, Now, Sizes
 from .record import FilmEvent, Recorded
@@ -62,6 +63,7 @@ class LaunchError(MinisitchError, ValueError):
     """A launch that cannot be made: other arguments than the kernel has, or too many threads."""
 
 
+@door
 def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, Any],
          grid: int | Sequence[int], block: int | Sequence[int], seed: int = 0, *,
          name: str | None = None, wave: int | None = None,

@@ -14,11 +14,13 @@ import functools
 import os
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import MinisitchError, PassError
 from .recorder import is_inside, program_file
 from .tree import require_end
+
+Entrance = TypeVar("Entrance", bound=Callable[..., Any])
 
 
 def shorten(error: BaseException, program: str) -> None:
@@ -36,7 +38,8 @@ def shorten(error: BaseException, program: str) -> None:
     if not entries:
         return
     kept = [each for each in entries if not is_inside(each.tb_frame.f_code.co_filename, program)]
-    # wrong arguments of the user's function: the outer doors know it by the mark of the inner one
+    # Wrong arguments of the user's function: the outer doors know it by the mark of the inner one.
+    # An index out of bounds at run time has the mark, too.
     called = entries[-1].tb_frame.f_code is run_program.__code__ or hasattr(error, "of_the_call")
     if not kept and not isinstance(error, MinisitchError):
         if not called:
@@ -60,21 +63,23 @@ def run_program(program: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     return program(*args, **kwargs)
 
 
-def door(enter: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that users call. Its first argument is the function to trace, or wraps it."""
+def door(enter: Entrance) -> Entrance:
+    """A function that users call. What it refuses has no frames of ours.
+
+    If it takes ``args``, its first argument is the function to trace, or wraps it.
+    """
     @functools.wraps(enter)
     def entered(*args: Any, **kwargs: Any) -> Any:
-        if args and not callable(args[0]):
-            name = enter.__name__
-            raise MinisitchError(f"{name} takes a function and its arguments, not {args[0]!r:.60}; "
-                                 f"write {name}(f, x), and not {name}(f(x))")
         try:
+            if args and not callable(args[0]) and "args" in enter.__annotations__:
+                raise MinisitchError(f"{enter.__name__} takes a function and its arguments, not {args[0]!r:.60}; "
+                                     f"write {enter.__name__}(f, x), and not {enter.__name__}(f(x))")
             try:
-                return enter(*args, **kwargs)
+                return run_program(enter, args, kwargs)
             except RecursionError:
                 require_end(args[1:], kwargs)
                 raise
         except Exception as error:
             shorten(error, program_file(args[0]) if args else "")
             raise
-    return entered
+    return entered  # type: ignore[return-value]
