@@ -102,8 +102,8 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
     """The parser, and its commands."""
     parser = argparse.ArgumentParser(
         prog="python -m minisitch", description="NumPy programs to stitched kernels.",
-        epilog="example: compare softmax.py:softmax --arg \"x=f32[4096,1024]\"\n"
-               "course:  python -m minisitch.course",
+        epilog="example: python -m minisitch compare tutorials/00_hello.py:softmax "
+               "--arg \"x=f32[64,1024]\"\ncourse:  python -m minisitch.course",
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"minisitch {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -113,7 +113,7 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
     program.add_argument("--arg", action="append", default=[], metavar="NAME=VALUE",
                          help="x=f32[128,768] (random numbers), x=array.npy, "
                               "or a Python value: axis=-1")
-    machine.add_argument("--target", default="auto", choices=("auto", *TARGETS))
+    machine.add_argument("--target", default="auto", choices=("auto", *TARGETS), help="what runs it")
     machine.add_argument("--device", help=f"the machine to plan for: cpu, {', '.join(DEVICES)} "
                                           "(default: the target's)")
     registered = f"{', '.join(STRATEGIES)}, or what FILE.py registers"
@@ -131,7 +131,7 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
     add("file", nargs="?", help="whose bytes to read (default: the licence)")
     add("--report", metavar="PATH",
         help="where to write the page (default: minisitch-demo.html here)")
-    add("--target", choices=("auto", "cpu", "cuda"), default="cpu")
+    add("--target", choices=("auto", "cpu", "cuda"), default="cpu", help="what runs the kernels")
     add = command("explain", _explain, "what was decided and why, kernel by kernel",
                   program, machine, strategy)
     add("--html", metavar="PATH", help="write the page there instead of printing text")

@@ -187,7 +187,8 @@ def test_version_and_interrupts_and_broken_pipes(program, capsys, monkeypatch):
 
 @pytest.mark.parametrize("words, message", [
     (["compare", "{program}:softmax", "--arg", "x=f32[2000000,2000000,100]"], "cannot read the type 'f32[2000000,2000000,100]'; "),
-    (["compare", "{program}:softmax", "--arg", "x=f32[9000000000,9000000000]"], "with at most 2**44 elements"),
+    (["compare", "{program}:softmax", "--arg", "x=f32[9000000000,9000000000]"], "with at most 2**44 elements, which no machine's memory holds"),
+    (["compare", "{program}:softmax", "--arg", "x=float32[4,8]"], "cannot read the type 'float32[4,8]'; write for example f32[128,768], with one of bool i8 i16 i32 i64 u8 u16 u32 u64 f16 f32 f64\n"),
     (["compare", "{program}:softmax", "--arg", "x=f32[2]", "--strategy", "xla,magic"], "unknown strategy 'magic'"),
     (["explain", "{program}:softmax", "--arg", "x=f32[2]", "--strategy", "xla,auto"], "unknown strategy 'xla,auto'"),
     (["explain", "{program}:softmax", "--arg", "x=f32[2]", "--strategy", ""], "unknown strategy ''"),
@@ -247,7 +248,7 @@ def test_a_mistyped_command_is_answered_with_the_near_one(main, words, said, cap
 
 
 def test_help_says_where_the_course_is_and_what_calibrate_does(capsys):
-    for words, parts in ((["-h"], ["\ncourse:  python -m minisitch.course\n", " COMMAND ..."]),
+    for words, parts in ((["-h"], ["\ncourse:  python -m minisitch.course\n", "example: python -m minisitch compare tutorials/00_hello.py:softmax --arg ", " COMMAND ..."]),
                          (["calibrate", "-h"], ["about a minute", "cpu.json", "plans of auto", "Delete the file"])):
         with pytest.raises(SystemExit):
             cli.main(words)

@@ -369,7 +369,7 @@ def test_check_shows_the_smallest_case_and_what_is_wrong(tmp_path, capsys):
     assert status == 1
     readers = ast.literal_eval(re.search(r"readers = (\{.*?\}), cost", said)[1])
     assert len(readers) == 2  # one value, one reader: nothing smaller can fail
-    assert "the step costs 2, so value" in said and said.rstrip().endswith("visible items; hidden items exist and count 40%")
+    assert "the step costs 2, so value" in said and said.rstrip().endswith("\n0 of 1 asked; hidden items exist and count 40%")
 
 
 @pytest.mark.parametrize(("name", "text", "status", "says"), [

@@ -51,7 +51,8 @@ def test_a_machine_with_everything(machine):
 
 @pytest.mark.parametrize(("gpu", "packages", "what", "state", "said"), [
     ({"cuInit": 100}, INSTALLED, "GPU", BROKEN, "check nvidia-smi and CUDA_VISIBLE_DEVICES"),
-    ({}, {}, "numba-cuda", MISSING, doctor.CUDA),
+    ({}, {}, "numba-cuda", MISSING, f"with an NVIDIA GPU: {doctor.CUDA}; "),
+    ({}, {}, "numba-cuda", MISSING, "without one, to see machine code: pip install 'minisitch[offline-cuda]'"),
     ({}, {**INSTALLED, "cuda-bindings": "14.0.0"}, "GPU", BROKEN, f"the compiler is of 14 update NVIDIA's driver, or {doctor.CUDA12}"),
     ({75: 7}, INSTALLED, "GPU", BROKEN, doctor.CUDA12),
     ({75: 6}, INSTALLED, "GPU", BROKEN, "kernels need sm_70 or later"),

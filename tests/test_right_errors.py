@@ -39,6 +39,11 @@ REFUSED = {
     "[7, 8, 9, 6][x.argmax()]": ("use as a Python integer of", "write np.take(values, x, axis=0)"),
     "x[:x.argmax()]": ("a slice bound of", "Use a fixed window"), "hex(x.argmax())": ("hex() of", "outside the traced function"),
     "max(x[0], x[1])": ("max() of", "Write np.maximum(a, b)"), "min(x)": ("min() of", "np.min(x)"), "sorted(x)": ("sorted() of", "Write np.sort(x)"),
+    "max(x[0], 0)": ("max() of a traced array: ", "np.maximum"), "list(sorted(x))": ("sorted() of a traced array: ", "np.sort"),
+    "np.linalg.norm(x.reshape(2, 2), 2)": ("np.linalg.svd: LAPACK", "Compute it outside the traced function"),
+    "np.fft.fft(x)": ("np.fft.fft: ", "Compute it outside the traced function and pass the result in"),
+    "np.random.rand(3)": ("np.random.rand: ", "np.random.default_rng(seed), for the same numbers at every call"),
+    "np.median(x)": ("(ndarray.partition: a traced array has no such method)", "Write np.sort(x, axis=...)"),
     "any(x > 0)": ("any() of", "Write np.any(x)"), "list(map(float, x))": ("float() of", "Compute with the array"),
     "np.float32(x[0])": ("np.float32() of", "Write x.astype(dtype)"), "print(x)": ("print() of", "x.shape and x.dtype are known inside"),
     "str(x)": ("str() of", "outside the traced function"), "f'{x.sum():.3f}'": ("formatting of", "x.shape and x.dtype are known inside"),
@@ -255,3 +260,17 @@ def test_what_is_found_at_the_end_names_the_program_and_not_its_caller():
         return q
     with pytest.raises(ms.TraceError, match=rf"test_right_errors.py:{program.__code__.co_firstlineno}: a reshape of a transposed"):
         ms.jit(program, target="reference")(np.ones((3, 4)))
+
+
+@pytest.mark.parametrize(("body", "value", "remedy"), [
+    ("np.roll(x, n)", np.int64(3), "or pass it as a Python int: it is part of the program then"),
+    ("x[:n]", np.int64(3), "If this argument is an option, pass int(n) or bool(flag): it is part of the program then"),
+    ("x if n else -x", np.bool_(True), "np.where(condition, a, b). If this argument is an option, pass int(n) or bool(flag)"),
+])
+def test_a_numpy_scalar_that_is_an_option_may_be_pythons(body, value, remedy):
+    space = {"np": np}
+    exec(f"def f(x, n):\n    return {body}\n", space)
+    with pytest.raises(ms.TraceError) as refused:
+        ms.jit(space["f"], target="python")(np.arange(4.0), value)
+    assert remedy in str(refused.value)
+    assert np.array_equal(ms.jit(space["f"], target="python")(np.arange(4.0), value.item()), space["f"](np.arange(4.0), value))

@@ -122,7 +122,7 @@ INSTEAD = {
     "cuda.atomic.add(y, 1)": "not 2: write cuda.atomic.add(y, i, value)", "atomicAdd(y, 0, 1)": "write cuda.atomic.add(y, i, value)",
     "cuda.atomic.CAS(y, 0, 0, 1)": "write cuda.atomic.cas(y, i, old, new)", "v = cuda.ffs(3)": "write a loop over the bits",
     "v = cuda.shfl_down_sync(x[0], 1)": "write cuda.shfl_down_sync(0xffffffff, value, lane)", "v = x.sum()": "an array has .shape and .size alone",
-    "x.append(1)": "an array has .shape and .size alone", "del x": "del is not in the dialect: leave it out", "v = {1: 2}": "a dict or set",
+    "x.append(1)": "an array has .shape and .size alone", "y[0] = foo": "foo has no value: nothing assigns it", "y[0] = foo(1)": "foo is not in the dialect, in kernel k", "del x": "del is not in the dialect: leave it out", "v = {1: 2}": "a dict or set",
     "if (n := 3) > 2: y[0] = n": ":= is not in the dialect", "v = np.float(3)": "write np.float32(x)", "v = input()": "give it as an argument",
     "y[0] = x[0] && x[1]": "write and", "y[0] = x[0]++": "write i += 1", "float v = 1": "without a type", "y[0] = x[0] ? 1 : 2": "a if c else b",
 }

@@ -57,7 +57,7 @@ def test_state_that_no_later_call_would_change_is_refused_and_left_as_it_was(nam
     model = Model()
     weights = model.weights
     for call in (ms.jit(getattr(model, name)), lambda x: ms.jit(getattr(Model, name))(model, x)):
-        with pytest.raises(ms.TraceError, match=r"puts what it computed into (self\.|m\.|model\.)?(weights|log\[1\]), outside of it: the program runs once"):
+        with pytest.raises(ms.TraceError, match=r"puts what it computed into (self\.|m\.|model\.)?(weights|log\[1\]), outside of it: the function's Python runs only while it is traced"):
             call(np.ones(3, np.float32))
         assert model.weights is weights and model.log == [0.0]
 

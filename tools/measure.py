@@ -113,7 +113,7 @@ def main(runs: int, seconds: float) -> None:
     versions = f"Python {platform.python_version()}, NumPy {np.__version__}, Numba {numba.__version__}"
     machine = (f"Measured {date.today():%d %B %Y} on {quietest[gpt].device.sms} cores of a shared {platform.machine()} "
                f"server, {platform.system()}, {versions}, float32; medians, taking turns. Each program ran "
-               f"{runs} times; the run in which NumPy was fastest counts, of those that nothing disturbed.\n")
+               f"{runs} times. Of the runs that nothing disturbed, the one in which NumPy was fastest is shown.\n")
     fill(ROOT / "README.md", f"{machine}\n{table(quietest[gpt])}")
     fill(ROOT / "docs" / "performance.md", f"{machine}\n{summary(quietest)}")
 

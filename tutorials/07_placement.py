@@ -110,7 +110,9 @@ short = kernel_for(500, passes="default")
 show(short)
 
 # %% [markdown]
-# Eight registers of each thread, for the eight columns that it takes. Shared memory now only serves the two
+# Eight registers of each thread, for the eight columns that it takes. The scheme is still *regional*: it was
+# chosen first, because a later loop of the block reads the exponentials again. Only then did a step see that
+# each thread reads its own again, and gave them a nearer place. Shared memory now only serves the two
 # reductions, where the warps meet.
 
 # %%

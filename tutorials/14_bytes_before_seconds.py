@@ -84,14 +84,15 @@ print(f"{'modelled for a V100':20}" + "".join(f"{name:>27}" for name in ("xla", 
 few = {}
 for shape in ("f32[4,100000]", "f32[40,12000]"):
     few[shape] = ms.compare(softmax, shape, target="reference", device="v100", strategies=("xla", "fs20", "astitch"))
-    cells = [f"{row.kernels} kernels {(row.bytes_read + row.bytes_written) / 1e6:4.1f} MB {row.modelled_us:4.1f} us"
-             for row in few[shape].rows]
+    cells = [f"{row.kernels} kernel{'s' * (row.kernels > 1):1} {(row.bytes_read + row.bytes_written) / 1e6:4.1f} MB "
+             f"{row.modelled_us:4.1f} us" for row in few[shape].rows]
     print(f"{shape:20}" + "".join(f"{cell:>27}" for cell in cells))
 draw.roofline(few["f32[40,12000]"])
 
 # %% [markdown]
-# With 4 long rows `astitch` wins. It spreads a row over 40 blocks, and `fs20`, which keeps a row in a block,
-# would use 4 of them.
+# With 4 long rows `astitch` wins. It spreads a row over 40 blocks. `fs20` must keep a row in a block to reduce
+# it, so its first kernel has 4 blocks. Its second kernel only divides. That needs no reduction, so it may
+# spread the rows over 160 blocks, but it reads the exponentials again from global memory.
 #
 # With 40 shorter rows `astitch` loses, although it has one kernel as well. It spreads the rows again, to fill
 # the GPU. So its exponentials cross blocks: they go to global memory and come back behind a grid barrier. For
@@ -102,8 +103,9 @@ draw.roofline(few["f32[40,12000]"])
 # The lesson: *first count bytes, then ask whether enough threads are there to move them.* The strategy `auto`
 # asks both for each kernel.
 #
-# The model says this with one factor. A kernel that fills a part of the GPU is slower by the square root of
-# that part. That is a guess. What can be checked on a GPU will be, when this project has one.
+# The model says "enough threads" with one factor. A kernel that fills a part of the GPU is slower by the
+# square root of that part: with 40 of 160 blocks, twice as slow. That is a guess. What can be checked on a GPU
+# will be, when this project has one.
 #
 # ## Your machine
 #
@@ -137,6 +139,6 @@ assert 2 * short_rows["fs20"].bytes_read < short_rows["astitch"].bytes_read
 assert rate > 0
 
 # %% [markdown]
-# **Try.** For how many rows of 12,000 is `astitch` as fast as `fs20` again? Guess, and then ask for 1, 80, 160
-# and 640 rows. Then look for a program that lies to the *right* of the corner of the roofline, without a
-# matrix product. How many operations does it need for each element?
+# **Try.** With few rows of 12,000 `fs20` wins, also with a single one. From how many rows on is `astitch` as
+# fast? Guess, and then ask for 1, 80, 160 and 640 rows. Then look for a program that lies to the *right* of
+# the corner of the roofline, without a matrix product. How many operations does it need for each element?

@@ -77,9 +77,9 @@ def _parser() -> tuple[argparse.ArgumentParser, Iterable[str]]:
 
 
 def _commands_for_students(command: Callable[..., argparse.ArgumentParser]) -> None:
-    command(_list, "list the assignments", one=False).add_argument("--json", action="store_true")
+    command(_list, "list the assignments", one=False).add_argument("--json", action="store_true", help="as JSON")
     command(_starter, "write the file to fill in, and the handout").add_argument(
-        "folder", type=Path, nargs="?", default=Path(".")
+        "folder", type=Path, nargs="?", default=Path("."), help="where to write them (default: here)"
     )
     check = command(_check, "run the visible items on your file")
     mine = "your file, if it is not in this folder"
@@ -205,7 +205,7 @@ def _check_once(assignment: Assignment, variant: str, item: str, file: Path) -> 
             "\nyour program printed, at the end:\n"
             + "\n".join(f"  {row}" for row in printed.splitlines()[-10:])
         )
-    print("\n" + summary(outcomes, sum(item.has(False) for item in assignment.items)))
+    print("\n" + summary(outcomes, "1 asked" if item else f"{sum(i.has(False) for i in assignment.items)} visible items"))
     return 1 if failed else 0
 
 
@@ -217,7 +217,7 @@ def _hint(options: argparse.Namespace) -> None:
         print(f"python -m minisitch.course hint {assignment.name} 1 prints the first")
         return
     if not 1 <= options.number <= len(assignment.hints):
-        raise CourseError(f"{assignment.name} has {len(assignment.hints)} hints, from 1")
+        raise CourseError(f"{assignment.name} has hints 1 to {len(assignment.hints)}; take one of them")
     print(assignment.hints[options.number - 1].text)
 
 

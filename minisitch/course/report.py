@@ -56,10 +56,10 @@ def _next_step(outcome: Outcome) -> str:
     }.get(outcome.kind, "look for what ends the process")
 
 
-def summary(outcomes: Sequence[Outcome], of: int) -> str:
-    """The last line of ``check``."""
+def summary(outcomes: Sequence[Outcome], of: str) -> str:
+    """The last line of ``check``. ``of``: how many were asked for, in words."""
     hidden = round(100 * (1 - VISIBLE_SHARE))
-    return f"{sum(each.passed for each in outcomes)} of {of} visible items; hidden items exist and count {hidden}%"
+    return f"{sum(each.passed for each in outcomes)} of {of}; hidden items exist and count {hidden}%"
 
 
 def _cut(text: str) -> str:

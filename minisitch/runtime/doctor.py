@@ -46,7 +46,7 @@ def report(findings: Sequence[Finding]) -> str:
     lines = [f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {cores}", ""]
     for f in findings:
         lines.append(f"  {f.state:<8} {f.what:<14}  {f.said}")
-        lines += [f"  {'':<24}-> {f.fix}"] * bool(f.fix)
+        lines += [f"  {'':<24}-> {each}" for each in f.fix.splitlines()]
     lacking = {f.what: f"{f.what} is {f.state}" for f in findings if f.state != OK and f.what in NEEDED}
     lines += ["", "what runs where"]
     lines.append(f"  cpu        {'not here: ' + lacking['numba'] if 'numba' in lacking else 'here'}")
@@ -83,7 +83,8 @@ def _gpu() -> Iterator[Finding]:
         yield Finding("NVIDIA driver", MISSING, "no libcuda", "with an NVIDIA GPU: install its driver, then run nvidia-smi")
     bindings = version("cuda-bindings")
     if not version("numba-cuda"):
-        yield Finding("numba-cuda", MISSING, "it compiles CUDA kernels", f"{CUDA}; with a driver older than CUDA 13's: {CUDA12}")
+        yield Finding("numba-cuda", MISSING, "it compiles CUDA kernels", f"with an NVIDIA GPU: {CUDA}; with a driver "
+                      f"older than CUDA 13's: {CUDA12}\nwithout one, to see machine code: {offline.cuda_compile.INSTALL}")
         return
     yield Finding("numba-cuda", OK, f"{version('numba-cuda')}, with cuda-bindings {bindings}")
     try:

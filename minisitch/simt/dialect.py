@@ -511,7 +511,7 @@ def advice(name: str) -> str:
     if f"{name}.x" in VALUES:
         return f"write {name}.x"
     same = [x for x in known if x.rpartition(".")[2].lower() == last.lower() and len(last) > 1]
-    near = same or difflib.get_close_matches(name, known, 1, 0.75)
+    near = same or difflib.get_close_matches(name, known, 1, 0.8)
     return f"write {near[0]}" if near else ""
 
 

@@ -29,7 +29,7 @@ from . import indexing, products, reductions, shapes, ufuncs  # noqa: F401  they
 from .array import TracedArray, fresh, lift
 from .masked import Masked
 from .numbers import Number
-from .outside import INSTEAD, OUTCOME, Outside
+from .outside import INSTEAD, Outside
 from .reads import Reader, Stale, raises, write_reader
 from .recorder import (
     ACTIVE,
@@ -42,7 +42,7 @@ from .recorder import (
     raised_by_user,
     refuse,
 )
-from .refusals import refuse_other
+from .refusals import LOST, refuse_other
 from .results import require_plain
 from .shim import rebind
 from .tracebacks import door, run_program
@@ -242,7 +242,7 @@ def _run(fn: Callable, inputs: Tree, arrays: Sequence[TracedArray | Number], rec
         recorder.require_unchanged()
     except (ValueError, TypeError) as error:
         if "read-only" in str(error) and (where := left_at(error)):
-            raise refuse("the program writes to an array from outside", OUTCOME, INSTEAD, where) from error
+            raise refuse("the program writes to an array from outside", LOST, INSTEAD, where) from error
         raise
     finally:
         outside.watch(False)

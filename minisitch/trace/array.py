@@ -37,7 +37,7 @@ from ..errors import MinisitchError
 from ..graph import TensorType
 from .numbers import Number, fitting, plain
 from .recorder import ACTIVE, Recorder, assigns_element, check_dtype, current, refuse, user_file
-from .refusals import NO_VALUE, REMEDIES, called_by, refuse_value
+from .refusals import LOST, NO_VALUE, REMEDIES, called_by, refuse_value
 from .tree import refuse_other_meanings
 
 # NumPy's function -> handler; NumPy's own source is traced for others
@@ -124,8 +124,7 @@ class OutsideStorage(Storage):
 
     @node.setter
     def node(self, node: int) -> None:
-        raise refuse(f"{OUTSIDE} {self.name}, outside of it",
-                     "the program runs once, so later calls would change nothing there",
+        raise refuse(f"{OUTSIDE} {self.name}, outside of it", LOST,
                      "Pass the array in as an argument, which may be changed in place; make a "
                      "buffer inside, with np.zeros(shape, dtype) or np.zeros_like(x)")
 
@@ -261,7 +260,7 @@ class TracedArray(NDArrayOperatorsMixin):
         if value is None and assigns_element(2):
             raise refuse(f"assignment into a real ndarray with a traced {self.type} array", NO_VALUE, REAL)
         if value is None:
-            raise refuse(f"{seen} of a traced {self.type} array", NO_VALUE, remedy) if remedy else refuse_value(seen, self.type)
+            raise refuse_value(seen, self.type, remedy, self.recorder[self.node].op == "input")
         return value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -393,7 +392,7 @@ class TracedArray(NDArrayOperatorsMixin):
             value = self.recorder.known(self.node, asks=True)
             if value is not None and name not in OF_MEMORY:
                 return getattr(value, name)
-            raise refuse(f"{real.__name__}.{name}", "a traced array has no memory of its own and no such method",
+            raise refuse(f"{real.__name__}.{name}", "a traced array has no such method",
                          REMEDIES.get(name, "Use NumPy functions on the whole array"))
         raise AttributeError(f"'numpy.{real.__name__}' object has no attribute {name!r}")
 

@@ -64,7 +64,7 @@ from .parts import (
     takes_text,
 )
 from .recorder import ACTIVE, current, refuse, user_file, user_line
-from .refusals import called_by
+from .refusals import AGAIN, ASK, DRAWN, LOST, called_by
 
 MOST_MET = 20_000  # objects, lists and dicts
 DEEP = 3  # objects of libraries, each in the one before
@@ -72,17 +72,12 @@ DEEP = 3  # objects of libraries, each in the one before
 COMMON = [("np.random", np.random.get_state.__self__), ("random", random.getstate.__self__)]
 # objects written in C whose methods tell nothing that changes, or nothing that counts
 LOCKS = (type(_thread.allocate_lock()), type(_thread.RLock()), np.ufunc, np.dtype)
-OUTCOME = "the program runs once, so later calls would change nothing there"
 INSTEAD = ("Return what is new, and put it there outside of the function. Pass it in as an argument "
            "if it is an array: that may be changed in place")
 MEMO = f"{INSTEAD}. A function that keeps its results may have functools.cache"
-AGAIN = "the program runs once, so the result would be the same at every call"
-DRAWN = ("Draw outside and pass the array in as an argument, or use a generator with a seed "
-         "inside, np.random.default_rng(seed), for the same numbers at every call")
 NEXT = "Take the next one outside and pass it in as an argument"
 TIMED = "Ask outside, and pass the time in. To time the program, time its calls"
 FLAT = "Write a.ravel(), of the array itself"
-ASK = "Ask outside, and pass the answer in as an argument"
 SETTING = "Set it outside; inside, write with np.errstate(...) for np.seterr"
 UNSEEN = "later calls would not see what changes there"
 
@@ -95,11 +90,11 @@ ASKED: dict[Any, tuple[str, str, bool]] = {
     **dict.fromkeys((time.time, time.perf_counter, time.monotonic), (AGAIN, TIMED, True)),
     **dict.fromkeys((datetime.date.today, datetime.date.fromtimestamp), (AGAIN, ASK, True)),
     **{each.__code__: (AGAIN, ASK, True) for each in (np.geterr, np.geterrcall, np.getbufsize, np.get_printoptions)},
-    **{each.__code__: (OUTCOME, SETTING, True) for each in (np.seterr, np.seterrcall, np.setbufsize, np.set_printoptions)},
+    **{each.__code__: (LOST, SETTING, True) for each in (np.seterr, np.seterrcall, np.setbufsize, np.set_printoptions)},
     **dict.fromkeys((os.urandom, random.random, random.getrandbits, uuid.uuid1.__code__,
                      random.Random.seed.__code__), (AGAIN, DRAWN, False)),
     **dict.fromkeys((open, input, os.open, os.stat, os.listdir, os.scandir, os.getcwd, *ENVIRONMENT), (AGAIN, ASK, False)),
-    **{getattr(type(os.environ), name).__code__: (OUTCOME, SETTING, False) for name in ("__setitem__", "__delitem__")},
+    **{getattr(type(os.environ), name).__code__: (LOST, SETTING, False) for name in ("__setitem__", "__delitem__")},
     **dict.fromkeys((globals, eval, exec, sys._getframe, inspect.currentframe.__code__),
                     (UNSEEN, "Write the name, or the expression, itself", True)),
     **dict.fromkeys((__import__, importlib.import_module.__code__),
@@ -473,7 +468,7 @@ class Outside:
         called = name if isinstance(value, set | CellType) or key is BYTES else OutsidePart(value, is_item, key, None).called(name)
         words = re.findall(r"[^\W\d]\w*", name)[::-1] if is_item else [str(key or name)]
         remedy = MEMO if is_item and isinstance(value, dict) else INSTEAD
-        return f"{OUTSIDE} {called}, outside of it", OUTCOME, remedy, self.line_of(words)
+        return f"{OUTSIDE} {called}, outside of it", LOST, remedy, self.line_of(words)
 
     def line_of(self, words: Sequence[str]) -> tuple[str, str]:
         """The user's line that most likely made a change.

@@ -70,10 +70,10 @@ def _literal(tree: ast.expr) -> Any:
 
 def parse_type(text: str) -> TensorType:
     """``"f32[128,768]"`` as a ``TensorType``. Raises TraceError with the expected form."""
-    match = isinstance(text, str) and re.fullmatch(r"\s*(\w+)\[\s*((?:\d{1,15}\s*,\s*)*(?:\d{1,15}\s*)?)\]\s*", text)
+    match = isinstance(text, str) and re.fullmatch(r"\s*(\w+)\[\s*((?:\d{1,40}\s*,\s*)*(?:\d{1,40}\s*)?)\]\s*", text)
     shape = tuple(int(n) for n in match[2].split(",") if n.strip()) if match else ()
     if not match or match[1] not in DTYPES or math.prod(max(n, 1) for n in shape) > 2**44:
         raise TraceError(f"cannot read the type {text!r:.80}; write for example f32[128,768], with "
-                         f"one of {' '.join(DTYPES)}, and with at most 2**44 elements, which no "
-                         "machine's memory holds")
+                         f"one of {' '.join(DTYPES)}" + ", and with at most 2**44 elements, which no "
+                         "machine's memory holds" * bool(match and match[1] in DTYPES))
     return TensorType(shape, DTYPES[match[1]])

@@ -26,8 +26,16 @@ from .recorder import left_at, refuse, user_frame
 
 NO_VALUE = "it has no values while the program is traced"
 OUTSIDE = "Return the array, and do this outside the traced function"
+APART = "Compute it outside the traced function and pass the result in as an argument"
+ONCE = "the function's Python runs only while it is traced"
+LOST = f"{ONCE}, so later calls would change nothing there"
+AGAIN = f"{ONCE}, so the result would be the same at every call"
+ASK = "Ask outside, and pass the answer in as an argument"
+DRAWN = ("Draw outside and pass the array in as an argument, or use a generator with a seed "
+         "inside, np.random.default_rng(seed), for the same numbers at every call")
 MASKED = "Keep the mask as an array of its own: np.where(mask, other, x), and where=~mask in reductions"
 COUNT = "Take a size or a number of rounds from a shape, or pass it as a Python int: it is part of the program then"
+GIVEN = "If this argument is an option, pass int(n) or bool(flag): it is part of the program then"
 CHOOSE = "Compute both values and choose: np.where(condition, a, b)"
 NUMBER = "Compute with the array as with a number, and write x.astype(dtype) for another type"
 PRINT = f"{OUTSIDE}; x.shape and x.dtype are known inside"
@@ -68,7 +76,7 @@ REMEDIES: dict[str, str] = {name: remedy for names, remedy in {
     "digitize": "Count: np.sum(bins <= x[..., None], axis=-1)",
     "insert": "Write np.concatenate([x[:i], values, x[i:]])",
     "isin": "Compare with each: np.any(x[..., None] == np.ravel(values), axis=-1)",
-    "ma": MASKED, "fromiter": "Write np.stack([...]) of the elements, and .astype(dtype)",
+    "ma": MASKED, "fft linalg": APART, "fromiter": "Write np.stack([...]) of the elements, and .astype(dtype)",
     "tobytes tofile tostring dump dumps data ctypes strides base setflags getflags": OUTSIDE,
     "byteswap save savez savetxt frombuffer": OUTSIDE, "array2string array_repr array_str": PRINT,
     "resize": "Write np.resize(x, shape), or x.reshape(shape)",
@@ -102,12 +110,12 @@ TRUTH: dict[type[ast.AST], tuple[str, str]] = {  # what a truth value is for
 }
 
 
-def refuse_value(asked: str, of: object) -> TraceError:
-    """The refusal of a value. ``asked`` is one of ``PROTOCOLS``.
+def refuse_value(asked: str, of: Any, remedy: str = "", given: bool = False) -> TraceError:
+    """The refusal of a value. ``asked`` is one of ``PROTOCOLS``, or comes with a remedy.
 
     It names what the user's line does, and what to write instead.
     """
-    seen, remedy = PROTOCOLS[asked]
+    seen, remedy = (asked, remedy) if remedy else PROTOCOLS[asked]
     frame = user_frame()
     name, called = called_by(frame) if frame else ("", None)
     # it may be the stand-in of a function of ``math``
@@ -121,7 +129,9 @@ def refuse_value(asked: str, of: object) -> TraceError:
         seen, remedy = f"{name}()", known
     elif asked == "bool" and frame and (found := _condition(frame)):
         seen, remedy = f"{seen}, in `{found[0]}`,", found[1]
-    return refuse(f"{seen} of a traced {of} array", NO_VALUE, remedy)
+    remedy += f". {GIVEN}" * (given and not of.shape and np.dtype(of.dtype).kind in "biu" and COUNT not in remedy)
+    # these ask the result of a comparison, whose type is not that of their arguments
+    return refuse(f"{seen} of a traced {'' if called in (max, min, sorted) else f'{of} '}array", NO_VALUE, remedy)
 
 
 def refuse_other(error: Exception) -> TraceError:

@@ -51,7 +51,7 @@ from .array import (
 from .methods import members
 from .numbers import MATH, Number, plain
 from .recorder import current, refuse, user_file
-from .refusals import REMEDIES
+from .refusals import AGAIN, APART, ASK, COUNT, DRAWN, LOST, REMEDIES
 from .shapes import shape_of
 from .tree import flatten, unflatten
 
@@ -291,9 +291,7 @@ for _function, _what in ((np.histogram, "where its bins lie depends"), (np.binco
 
 
 for _function in (np.fromfile, np.loadtxt):
-    replaces(_function)(_refusing(
-        f"np.{_function.__name__}", "the program runs once, so the result would be the same at every call",
-        "Ask outside, and pass the answer in as an argument"))
+    replaces(_function)(_refusing(f"np.{_function.__name__}", AGAIN, ASK))
 
 
 # ---------------------------------------------------------------- the stand-in module
@@ -338,8 +336,7 @@ class StandIn(types.ModuleType):
         return stand_in(getattr(self.__dict__["_module"], name))  # read anew: it may be patched
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise refuse(f"a new {self.__name__}.{name}", "the program runs once, so later calls would "
-                     "change nothing there", "Set it outside the traced function")
+        raise refuse(f"a new {self.__name__}.{name}", LOST, "Set it outside the traced function")
 
 
 class TypeStandIn:
@@ -374,8 +371,7 @@ class RandomStandIn(StandIn):
         if not isinstance(getattr(found, "__self__", None), np.random.RandomState):
             return stand_in(found)
         return _refusing(f"np.random.{name}", "the numbers drawn now would be part of the program, "
-                         "the same at every call", "Draw outside and pass the array in, or use "
-                         "np.random.default_rng(seed) if that is what you want")
+                         "the same at every call", DRAWN)
 
 
 def stand_in(value: Any) -> Any:
@@ -495,9 +491,7 @@ LAPACK = ("solve tensorsolve inv tensorinv pinv cholesky qr svd svdvals eig eigh
           "det slogdet lstsq cond matrix_rank")
 for _name in LAPACK.split():
     handles(getattr(np.linalg, _name))(_refusing(
-        f"np.linalg.{_name}", "LAPACK computes it, and the graph has no operation for that",
-        "Compute it outside the traced function and pass the result in as an argument"))
-
+        f"np.linalg.{_name}", "LAPACK computes it, and the graph has no operation for that", APART))
 
 
 def _of_numbers(x: Number, func: Callable, types: Any, args: tuple, kwargs: dict) -> Any:
@@ -549,9 +543,10 @@ def _recorded(func: Callable, args: tuple, kwargs: dict) -> Any:
 def _traced_source(func: Callable, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Trace a function of NumPy that has no handler. Raises TraceError, or NumPy's own error."""
     name = f"{func.__module__}.{func.__qualname__}".replace("numpy", "np", 1)
-    masked = str(func.__module__).startswith("numpy.ma")
-    remedy = REMEDIES.get("ma" if masked else func.__name__, "Write it with arithmetic, reductions, np.where, slices and products")
-    source = None if masked else opened(func)
+    part = f"{func.__module__}.".split(".")[1]
+    remedy = REMEDIES.get(part if part in ("ma", "fft", "linalg") else func.__name__,
+                          "Write it with arithmetic, reductions, np.where, slices and products")
+    source = None if part == "ma" else opened(func)
     if source is None:
         raise refuse(name, "the graph has no operation for it", remedy)
     try:
@@ -564,7 +559,7 @@ def _traced_source(func: Callable, args: Sequence[Any], kwargs: dict[str, Any]) 
         why = re.sub(r"^[^:]*:\d+: ", "", str(error)).partition(". ")[0]
         # the reason of the innermost function
         why = why.partition(f"{HIDDEN} (")[2].removesuffix(")") or why
-        raise refuse(name, f"{HIDDEN} ({why})", remedy) from error
+        raise refuse(name, f"{HIDDEN} ({why})", COUNT if str(error).endswith(COUNT) else remedy) from error
     except Exception as error:
         raise as_numpy_raises(func, args, kwargs, error) from error
 
