@@ -263,7 +263,7 @@ def make_plan(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]],
         asked += alone
         patterns += [_with_views(graph, p) for p in alone]
     patterns = _with_outputs(graph, patterns, asked)
-    return verify_plan(FusionPlan(graph, strategy, in_order(graph, patterns), tuple(decisions)))
+    return verify_plan(FusionPlan(graph, strategy, in_order(graph, patterns, f"strategy {strategy}: "), tuple(decisions)))
 
 
 def _checked(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]]) -> list[Sequence[int]]:
@@ -272,10 +272,10 @@ def _checked(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]]) -> l
     listed = list(kernels)
     if flat := [k for k in listed if isinstance(k, int)]:
         raise PlanError(f"strategy {strategy}: {flat[0]} is not a kernel; a kernel is a list of ids, as in [[1, 2], [3]]")
-    for value in chain.from_iterable(listed):
-        if not isinstance(value, int) or not 0 <= value < len(graph) or not is_fusible(graph[value]):
-            raise PlanError(f"strategy {strategy}: a kernel holds {value!r}; it may hold ids of maps, "
-                            f"reduces and moves, and the graph has %0 to %{len(graph) - 1}")
+    for i in chain.from_iterable(listed):
+        if not isinstance(i, int) or not 0 <= i < len(graph) or not is_fusible(graph[i]):
+            raise PlanError(f"strategy {strategy}: a kernel has {next((n for n in graph.nodes if repr(n.id) == repr(i)), repr(i))}"
+                            f"; it may hold ids (node.id) of nodes for which is_fusible(node) is true, of %0 to %{len(graph) - 1}")
     return listed
 
 
@@ -325,7 +325,7 @@ def _with_outputs(graph: Graph, patterns: Sequence[Pattern], asked: Sequence[Pat
     return found
 
 
-def in_order(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
+def in_order(graph: Graph, patterns: Sequence[Pattern], strategy: str = "") -> tuple[Pattern, ...]:
     """The patterns in an order in which each comes after those that write what it reads.
 
     Of several patterns that may come next, the one whose last output has the smallest id comes
@@ -338,8 +338,8 @@ def in_order(graph: Graph, patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
             after[j].add(i)
     order = topological(after, lambda i: patterns[i].outputs[-1])
     if stuck := sorted(set(range(len(patterns))).difference(order)):
-        raise PlanError("patterns wait for each other in a circle; it includes those that write "
-                        f"{[patterns[i].outputs for i in stuck[:3]]}")
+        raise PlanError(f"{strategy}kernels wait for each other in a circle; it includes those that write "
+                        f"{[patterns[i].outputs for i in stuck[:3]]}; put the whole circle in one, or cut one of them")
     return tuple(patterns[i] for i in order)
 
 
@@ -408,7 +408,7 @@ def strategy(name: str) -> Callable[[Strategy], Strategy]:
     asks for their plans, and plans kept on disk are trusted by name. Raises PlanError for such a
     name, and MinisitchError for other kinds than a name and a function.
     """
-    needs("strategy('mine')(function)", (name, str))
+    needs("@strategy('mine')", (name, str))
 
     def register(function: Strategy) -> Strategy:
         needs("strategy('mine')(function)", (function, Callable))

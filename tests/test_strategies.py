@@ -125,6 +125,7 @@ def test_a_value_at_many_positions_says_at_how_many(count, op, why):
 @pytest.mark.parametrize("draft, message", [
     (lambda graph, device: None, "strategy draft returns NoneType; end it with: return make_plan"),
     (lambda graph, device: [[1]], "returns list; end it with"),
+    (lambda graph, device: make_plan(graph, "draft", [[0]]), r"a kernel has %0: f32.* = input .*; it may hold ids \(node.id\) of nodes for which is_fusible"),
     (lambda graph, device: make_plan(graph, "draft", [1, 2]), r"1 is not a kernel; a kernel is a list of ids, as in \[\[1, 2\], \[3\]\]"),
 ])
 def test_a_draft_of_a_strategy_is_told_what_is_missing(monkeypatch, draft, message):
@@ -135,7 +136,7 @@ def test_a_draft_of_a_strategy_is_told_what_is_missing(monkeypatch, draft, messa
 
 
 def test_a_strategy_needs_a_name():
-    with pytest.raises(ms.MinisitchError, match="strategy got function; write strategy"):
+    with pytest.raises(ms.MinisitchError, match=r"@strategy got function; write @strategy\('mine'\)"):
         ms.strategy(lambda graph, device: None)
 
 
