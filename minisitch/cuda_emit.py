@@ -11,8 +11,6 @@ its loops over columns have no turns. Every literal has its dtype. Sizes of shar
 literals.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from .fuse import count

@@ -15,8 +15,6 @@ position, and operands come earlier. So every stage reads a graph in one ``for``
 recursion.
 """
 
-from __future__ import annotations
-
 import keyword
 import math
 import re

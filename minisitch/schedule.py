@@ -8,8 +8,6 @@ is the plain one: a loop over rows, and in it loops that take one column after t
 make it fast.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Sequence

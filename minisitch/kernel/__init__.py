@@ -8,8 +8,6 @@ refuses a wrong kernel, and ``text`` prints its statements as Python. ``nests`` 
 models ask of a kernel besides.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -10,8 +10,6 @@ thread. AStitch (2022, 4.5) breaks this circle in three steps:
     apply    the kernel is launched with these blocks, and compiled for these registers
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ..stitch.mapping import MANY_REGISTERS

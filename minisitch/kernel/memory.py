@@ -30,8 +30,6 @@ lets values take turns, ``vectorize`` moves rows to registers, ``keep_in_output`
 output. ``nest_loops``, ``column_sweep`` and ``batch_rows`` add rows of a CPU's shared memory.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import groupby, pairwise
 

@@ -3,8 +3,6 @@
 In:  a nest of ``kernel.ir``. Out: another nest, its statements, or its accesses.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 In:  statements of ``ir``. Out: lines of text, which ``Kernel`` and error messages show.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from ..fuse import count

@@ -4,8 +4,6 @@ In:  a loop of a ``Layout``. Out: the statements that compute what its sub-roots
 where it is read (thread composition), down to values in memory or in registers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 

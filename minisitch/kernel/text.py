@@ -8,8 +8,6 @@ bare ``0.5`` a float64 and the whole loop with it. Integer results are wrapped i
 since Numba widens ``int32 + int32``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace

@@ -7,8 +7,6 @@ phase by phase. Two accesses of the same bytes by different threads need a barri
 which both wait, if one of them writes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ Equal layers of a program have equal bodies. So their kernel is stitched, schedu
 once.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

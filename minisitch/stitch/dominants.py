@@ -11,8 +11,6 @@ After:   group 0: %0 %1 %3 %4 %5 %6, dominant %5, sub-dominant %6: both read %1
 Labels such as *AStitch B4* number the algorithms of the papers. ``docs/papers.md`` lists them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass

@@ -19,8 +19,6 @@ After:   level 0, rows:  phase 0 %1   phase 1 %4 %5   phase 2 %7
          (%1, %4 and %5 are Regional; %7 is an output, and no loop reads it)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -10,8 +10,6 @@ resident on the device at once. On a V100 it holds 160 blocks:
     <64, 30000>    one row a block: 96 blocks are idle         -> task splitting: 2 blocks a row
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ..device import Device

@@ -25,8 +25,6 @@ shared memory. Here ``kernel.memory`` chooses the buffers, and what "the block's
 register of every thread, a row in shared memory, or a row of global memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -19,8 +19,6 @@ and emitters included. ``pull`` asks it again and again, from a root down to val
     guards   %0 only where 0 <= col < 4;  %1 and %2 only where 4 <= col < 8;  %3 and %4 always
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -13,8 +13,6 @@ Before:  loops %1 max, %5 sum and %7 output; %4 = exp(%0 - %1) is computed in th
 After:   the loop of %5 also stores %4, and the loop of %7 loads it
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from ..fuse import is_heavy

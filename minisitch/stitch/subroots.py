@@ -18,8 +18,6 @@ Before:  %4 of [64, 64] has a loop over 64 rows. Another loop over the same rows
 After:   read at [row, col]: ``column_of`` is col. Read at [col, row]: None, other rows make it.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache

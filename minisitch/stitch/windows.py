@@ -7,8 +7,6 @@ So the steps of an unrolled loop have equal bodies, although each reads another 
 ``x[t]`` and ``x[t + 1]``. Their kernel is stitched, scheduled and compiled once.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -12,8 +12,6 @@ Before:  {m1 m2 .. m40 v1 v2 .. v40 w1 w2 .. w40}, an optimiser's kernel of 280 
 After:   {m1 v1 w1 .. m9 v9 w9} {m10 v10 w10 ..} .., operands beside their readers
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace

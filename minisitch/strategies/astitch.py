@@ -18,8 +18,6 @@ The stage ``stitch`` decides how values travel inside the kernel. This strategy 
 barriers, so ``stitch`` can put any operations together.
 """
 
-from __future__ import annotations
-
 from ..device import Device
 from ..fuse import (
     VIEWS,
