@@ -86,7 +86,8 @@ class Device:
         AStitch B8, "relax". ``grid`` is the number of blocks launched. Registers are given out in
         eights, so the result is rounded down to a multiple of eight.
         """
-        resident = min(self.wave(block, shared, assumed) // self.sms, -(-grid // self.sms))
+        resident = min(self.wave(block, shared, assumed) // self.sms,
+                       -(-grid // self.sms))
         most = self.registers_per_sm // (max(1, resident) * block)
         return 255 if most > 255 else most // 8 * 8
 

@@ -263,12 +263,14 @@ def make_plan(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]],
         asked += alone
         patterns += [_with_views(graph, p) for p in alone]
     patterns = _with_outputs(graph, patterns, asked)
-    return verify_plan(FusionPlan(graph, strategy, in_order(graph, patterns, f"strategy {strategy}: "), tuple(decisions)))
+    ordered = in_order(graph, patterns, f"strategy {strategy}: ")
+    return verify_plan(FusionPlan(graph, strategy, ordered, tuple(decisions)))
 
 
 def _checked(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]]) -> list[Sequence[int]]:
     """The kernels as a list. Raises PlanError if they are not lists of ids of fusible nodes."""
-    needs("make_plan(graph, 'mine', [[1, 2], [3]])", (graph, Graph), (strategy, str), (kernels, Iterable))
+    needs("make_plan(graph, 'mine', [[1, 2], [3]])",
+          (graph, Graph), (strategy, str), (kernels, Iterable))
     listed = list(kernels)
     if flat := [k for k in listed if isinstance(k, int)]:
         raise PlanError(f"strategy {strategy}: {flat[0]} is not a kernel; a kernel is a list of ids, as in [[1, 2], [3]]")
@@ -281,14 +283,16 @@ def _checked(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]]) -> l
 
 def stored_values(graph: Graph) -> set[int]:
     """Values that a kernel must store under every plan: library calls or the caller read them."""
-    by_calls = {view_source(graph, a) for n in graph.nodes if n.kind == "library" for a in n.args}
+    by_calls = {view_source(graph, a) for n in graph.nodes
+                if n.kind == "library" for a in n.args}
     return {v for v in by_calls | returned(graph) if is_fusible(graph[v])}
 
 
 def operations_of(graph: Graph) -> list[int]:
     """What the lists for ``make_plan`` must hold: fusible nodes, but of the views only stored ones."""
     stored = stored_values(graph)
-    return [n.id for n in graph.nodes if is_fusible(n) and (n.op not in VIEWS or n.id in stored)]
+    return [n.id for n in graph.nodes if is_fusible(n)
+            and (n.op not in VIEWS or n.id in stored)]
 
 
 def _with_views(graph: Graph, pattern: Pattern) -> Pattern:

@@ -106,10 +106,12 @@ OPS: dict[str, Op] = {}
 
 def _by_kind(text, domain):
     """A text for each kind of a domain, from one text or from texts by kind."""
-    return {kind: text if isinstance(text, str) else text[kind] for kind in domain}
+    return {kind: text if isinstance(text, str) else text[kind]
+            for kind in domain}
 
 
-def _map(name, domain, meaning, cuda, cpu=None, *, arity=1, result="same", cost="light"):
+def _map(name, domain, meaning, cuda, cpu=None,
+         *, arity=1, result="same", cost="light"):
     """Add an elementwise row.
 
     A ufunc says its arity itself. Without ``cpu`` the CPU text is the CUDA text.
@@ -162,11 +164,13 @@ for _name in "floor ceil trunc rint".split():
 _map("erf", FLOAT, erf, "math.erf({0})", "erf_{t}({0})", cost="heavy")
 # On a CPU these are functions of our own (``runtime.cpu.math``).
 for _name in "exp expm1 log log1p log2 log10 tanh sin cos".split():
-    _map(_name, FLOAT, getattr(np, _name), f"math.{_name}({{0}})", _name + "_{t}({0})", cost="heavy")
+    _map(_name, FLOAT, getattr(np, _name), f"math.{_name}({{0}})",
+         _name + "_{t}({0})", cost="heavy")
 for _name in "sqrt tan sinh cosh".split():
     _map(_name, FLOAT, getattr(np, _name), f"math.{_name}({{0}})", cost="heavy")
 for _name in "sin cos tan sinh cosh tanh".split():
-    _map(f"arc{_name}", FLOAT, getattr(np, f"arc{_name}"), f"math.a{_name}({{0}})", cost="heavy")
+    _map(f"arc{_name}", FLOAT, getattr(np, f"arc{_name}"),
+         f"math.a{_name}({{0}})", cost="heavy")
 _map("arctan2", FLOAT, np.arctan2, "math.atan2({0}, {1})", cost="heavy")
 _map("hypot", FLOAT, np.hypot, "math.hypot({0}, {1})", cost="heavy")
 
@@ -179,15 +183,18 @@ _map("gt", KINDS, np.greater, "{0} > {1}", result="bool")
 _map("ge", KINDS, np.greater_equal, "{0} >= {1}", result="bool")
 _map("and", INTEGRAL, np.bitwise_and, "{0} & {1}")
 _map("or", INTEGRAL, np.bitwise_or, "{0} | {1}")
-_map("xor", INTEGRAL, np.bitwise_xor, {"bool": "{0} != {1}", "int": "{0} ^ {1}"})
+_map("xor", INTEGRAL, np.bitwise_xor,
+     {"bool": "{0} != {1}", "int": "{0} ^ {1}"})
 _map("not", INTEGRAL, np.invert, {"bool": "not {0}", "int": "~{0}"})
 _map("shift_left", INT, np.left_shift, "shift_left({0}, {1})")
 _map("shift_right", INT, np.right_shift, "shift_right({0}, {1})")
 _map("isnan", FLOAT, np.isnan, "{0} != {0}", result="bool")
 _map("isinf", FLOAT, np.isinf, "isinf({0})", result="bool")
 _map("isfinite", FLOAT, np.isfinite, "isfinite({0})", result="bool")
-_map("signbit", FLOAT, np.signbit, "math.copysign({T}(1), {0}) < {T}(0)", result="bool")
-_map("select", KINDS, np.where, "({1} if {0} else {2})", "select({0}, {1}, {2})", arity=3)
+_map("signbit", FLOAT, np.signbit,
+     "math.copysign({T}(1), {0}) < {T}(0)", result="bool")
+_map("select", KINDS, np.where, "({1} if {0} else {2})",
+     "select({0}, {1}, {2})", arity=3)
 # A number as a bool is whether it is not zero, as in NumPy.
 _map("cast", KINDS, lambda x, dtype: x.astype(dtype),
      {"bool": "({0} != {S}(0))", "int": "{T}({0})", "float": "{T}({0})"})
@@ -201,7 +208,8 @@ def _reduce(name, step, identity, domain=NUMBER):
     op = OPS[step]
 
     def meaning(x, axes, keepdims):
-        return op.numpy.reduce(x, axis=axes, keepdims=keepdims, dtype=x.dtype)
+        return op.numpy.reduce(x, axis=axes, keepdims=keepdims,
+                               dtype=x.dtype)
     OPS[name] = Op(name, "reduce", 1, meaning, domain, "same",
                    _by_kind(op.cuda, domain), _by_kind(op.cpu, domain), op.cost, identity)
 
@@ -235,7 +243,8 @@ def _update(x, value, start, step):
 def _gather(x, *indices, axes):
     """``x`` at integer coordinates along ``axes``. The indices' axes come first in the result."""
     moved = np.moveaxis(x, axes, range(len(axes)))
-    clipped = (np.clip(i, 0, n - 1) for i, n in zip(indices, moved.shape, strict=False))
+    clipped = (np.clip(i, 0, n - 1)
+               for i, n in zip(indices, moved.shape, strict=False))
     return moved[tuple(clipped)]
 
 
@@ -269,10 +278,13 @@ def _scatter(x, value, *indices, axes, mode):
 
 
 _library("matmul", 2, np.matmul)
-_library("cumsum", 1, lambda x, axis: np.cumsum(x, axis=axis, dtype=x.dtype))
-_library("cumprod", 1, lambda x, axis: np.cumprod(x, axis=axis, dtype=x.dtype))
+_library("cumsum", 1,
+         lambda x, axis: np.cumsum(x, axis=axis, dtype=x.dtype))
+_library("cumprod", 1,
+         lambda x, axis: np.cumprod(x, axis=axis, dtype=x.dtype))
 _library("sort", 1, lambda x, axis: np.sort(x, axis=axis))
-_library("argsort", 1, lambda x, axis: np.argsort(x, axis=axis, kind="stable"))
+_library("argsort", 1,
+         lambda x, axis: np.argsort(x, axis=axis, kind="stable"))
 _library("scatter", None, _scatter)
 
 

@@ -39,7 +39,8 @@ def schedule(plan: StitchPlan, rewrite: Callable[[Kernel], Kernel] = lambda kern
     while True:
         kernel = rewrite(with_launch(_build(Layout(plan))))
         wanted = max(wanted, kernel.shared_bytes)
-        rows = [b for b in kernel.buffers if b.role == "kept" and b.node not in plan.demoted]
+        rows = [b for b in kernel.buffers if b.role == "kept"
+                and b.node not in plan.demoted]
         fits = kernel.device.kind == "cpu" or kernel.shared_bytes <= kernel.device.shared_per_block
         if fits or not rows:
             return verify_kernel(replace(kernel, wanted_bytes=wanted))
@@ -72,7 +73,8 @@ def _build(layout: Layout) -> Kernel:
         barrier = "grid" if after and after[0] != key[0] else "none"
         segments.append(_segment(layout, Names(constants), key, barrier))
     order = "input", "output", "scratch", "shared"
-    buffers = sorted(layout.buffers.values(), key=lambda b: (order.index(b.scope), b.role == "exchange"))
+    buffers = sorted(layout.buffers.values(),
+                     key=lambda b: (order.index(b.scope), b.role == "exchange"))
     return Kernel(
         _name(layout.plan, layout.block), layout.plan, layout.device, tuple(buffers),
         tuple(constants.values()), tuple(segments), grid=0, block=layout.block, registers=0,

@@ -24,13 +24,13 @@ ROAD = ("strategies.astitch", "stitch.body", "stitch.loops", "schedule", "kernel
 AFTERNOON = ("graph", "fuse", "strategies.astitch", "stitch.dominants", "stitch.subroots", "stitch.mapping", "stitch.plan",
              "stitch.loops", "kernel", "kernel.ir", "kernel.verify", "schedule", "cuda_emit", "lower")
 BUDGETS = {
-    "package, code lines": 23_871,  # without course/ and the explorer, which have bounds of their own
-    "course, code lines": 2_030,
-    "explorer, code lines": 625,
-    "road, code lines": 3_381,
-    "afternoon path, code lines": 2_139,
-    "road, tokens a code line": 11.5,
-    "package, lines over 100 columns, percent": 2.93,
+    "package, code lines": 23_960,  # without course/ and the explorer, which have bounds of their own
+    "course, code lines": 2_020,
+    "explorer, code lines": 617,
+    "road, code lines": 3_400,
+    "afternoon path, code lines": 2_000,
+    "road, tokens a code line": 10.5,
+    "package, lines over 100 columns, percent": 2.85,
 }
 
 

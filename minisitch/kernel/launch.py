@@ -45,8 +45,10 @@ def with_launch(kernel: Kernel) -> Kernel:
             grid = min(grid, device.wave(block, shared, assumed))
         registers = device.relaxed_registers(block, shared, grid, assumed)
     # A block that takes no second task has nothing to wait for after its first.
-    alone = [replace(s, task_barrier="none") if s.tasks <= grid else s for s in kernel.segments]
-    return replace(kernel, segments=tuple(alone), grid=max(1, grid), registers=registers)
+    alone = [replace(s, task_barrier="none")
+             if s.tasks <= grid else s for s in kernel.segments]
+    return replace(kernel, segments=tuple(alone),
+                   grid=max(1, grid), registers=registers)
 
 
 def _assumed_registers(kernel: Kernel) -> int:

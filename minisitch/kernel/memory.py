@@ -114,7 +114,8 @@ class Layout:
         for value in self.final:
             if value in far and value not in self.memory:
                 self._scratch(value, "read by other blocks")
-        near = {r.value for r in self.plan.reads if r.distance in ("thread", "block")}
+        near = {r.value for r in self.plan.reads
+                if r.distance in ("thread", "block")}
         for value in self.final:
             if value in near:
                 self.places[value] = self._place(self.final[value])
@@ -124,26 +125,31 @@ class Layout:
         node = self.graph[value]
         length = dict(node.attrs).get("length")  # only a window of an input is read
         size = length or node.type.size
-        self.buffers[name] = Buffer(name, node.type.dtype, size, scope, value, window=bool(length))
+        self.buffers[name] = Buffer(name, node.type.dtype, size,
+                                    scope, value, window=bool(length))
         self.memory.setdefault(value, name)
 
     def _own(self, name: str, size: int, scope: str, node: int, why: str, role: str = "") -> str:
         """A buffer of the kernel's own, in the dtype of the arithmetic. Returns its name."""
         dtype = compute_dtype(self.graph[node].type.dtype)
-        self.buffers[name] = Buffer(name, dtype, size, scope, node, why=why, role=role)
+        self.buffers[name] = Buffer(name, dtype, size, scope,
+                                    node, why=why, role=role)
         return name
 
     def _scratch(self, node: int, why: str) -> None:
         """Global memory for a whole value."""
-        self.memory[node] = self._own(f"t{node}", self.graph[node].type.size, "scratch", node, why)
+        self.memory[node] = self._own(f"t{node}", self.graph[node].type.size,
+                                      "scratch", node, why)
 
     def _partial_buffer(self, s: SubRoot) -> None:
         node, m = s.node, self.maps[s.segment]
         if s.role == "carry":
             size = m.rows_per_block * s.cols
-            self._own(f"a{node}", size, "shared", node, "one sum a column", "carry")
+            self._own(f"a{node}", size, "shared", node,
+                      "one sum a column", "carry")
         size = math.prod(partial_results(s, m).values())
-        self._own(f"p{node}", size, "scratch", node, "partial results", "partial")
+        self._own(f"p{node}", size, "scratch", node,
+                  "partial results", "partial")
 
     def _place(self, s: SubRoot) -> str:
         """Where the readers of the same block find the value (hierarchical data management)."""
@@ -160,17 +166,20 @@ class Layout:
         if node in self.plan.demoted and not replicated:
             self._scratch(node, "demoted: shared memory is full")
             why = f"demoted to global scratch: {self.device.shared_per_block} B a block"
-            self.decisions.append(Decision((node,), "place", "shared-memory", why))
+            self.decisions.append(Decision((node,), "place",
+                                           "shared-memory", why))
             return self.memory[node]
         if m.splits > 1:
             cols = min(cols, m.chunk)
         size = m.rows_per_block * cols
-        return self._own(f"k{node}", size, "shared", node, "read again by the same block", "kept")
+        return self._own(f"k{node}", size, "shared", node,
+                         "read again by the same block", "kept")
 
     def stored_in(self, node: int) -> list[str]:
         """The global buffers that a value is stored to."""
         first = [self.memory[node]] if node in self.memory else []
-        outputs = [f"y{k}" for k, o in enumerate(self.graph.outputs) if o == node]
+        outputs = [f"y{k}" for k, o in enumerate(self.graph.outputs)
+                   if o == node]
         return list(dict.fromkeys([*first, *outputs]))
 
     def locations(self, s: SubRoot) -> tuple[Location, ...]:
@@ -187,7 +196,8 @@ class Layout:
         elif place:
             found.append(Location(place))
         part = f", the part of %{s.operand}" if s.role == "operand" else ""
-        found += [Location(name, part) for name in self.stored_in(s.node) if name != place]
+        found += [Location(name, part)
+                  for name in self.stored_in(s.node) if name != place]
         return tuple(found) or (Location(words="register"),)
 
     # ------------------------------------------------------------ barriers
@@ -201,7 +211,8 @@ class Layout:
         """
         if self.maps[loop.segment].threads_per_row <= WARP:
             return 0
-        beside = [space for level, space in self.segments if level == loop.level]
+        beside = [space for level, space in self.segments
+                  if level == loop.level]
         suffix = f"_{beside.index(loop.space)}" if loop.space != beside[0] else ""
         folds = [s for s in loop.sub_roots if s.along == "row"]
         for k, s in enumerate(folds):
@@ -211,7 +222,8 @@ class Layout:
             self.exchange_buffers[s] = name
             if name not in self.buffers:
                 warps = self.block // WARP
-                self._own(name, warps, "shared", s.node, "one partial result a warp", "exchange")
+                self._own(name, warps, "shared", s.node,
+                          "one partial result a warp", "exchange")
         count = -(-len(folds) // EXCHANGED_AT_ONCE)
         self.turn += count
         return count

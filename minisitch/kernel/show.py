@@ -11,7 +11,8 @@ from . import ir
 
 Around = Mapping[str, int] | None  # extents of the variables around a statement (``index.show``)
 # Which turns of a loop one task takes (``Loop.part``), in words.
-PARTS = {"chunk": "this chunk's", "chunk_turns": "this chunk's", "slice": "this slice's"}
+PARTS = {"chunk": "this chunk's",
+         "chunk_turns": "this chunk's", "slice": "this slice's"}
 
 
 def show_segment(number: int, segment: ir.Segment) -> Iterator[str]:
@@ -69,7 +70,8 @@ def show_stmt(stmt: ir.Stmt, extents: Around = None) -> str:
 
 
 def _where(guard: Guard, extents: Around) -> str:
-    conditions = (f"{c.low} <= {show(c.index, extents)} < {c.high}" for c in guard)
+    conditions = (f"{c.low} <= {show(c.index, extents)} < {c.high}"
+                  for c in guard)
     return f" if {' and '.join(conditions)}" if guard else ""
 
 

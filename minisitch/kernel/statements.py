@@ -128,7 +128,8 @@ class Statements:
             return self._load(key, layout.memory[value], offset, None)
         producer, buffer = layout.final[value], layout.places.get(value)
         if buffer is None or distance(self.loop.sub_roots[0], producer, position) == "grid":
-            return self._load(key, layout.memory[value], offset, Within(offset, 0, t.size))
+            return self._load(key, layout.memory[value],
+                              offset, Within(offset, 0, t.size))
         if not buffer:
             return self.names.results[value]
         column = column_of(producer, position)
@@ -218,11 +219,13 @@ class Statements:
         self.names.results[node] = value
         offset = linear(s.result_at, self.graph[node].type.shape)
         guard = self._replicated()
-        found = [Store(buffer, offset, value, guard, node) for buffer in layout.stored_in(node)]
+        found = [Store(buffer, offset, value, guard, node)
+                 for buffer in layout.stored_in(node)]
         row = layout.buffers.get(f"k{node}")
         column = column_of(s, s.result_at)
         if row and column is not None:
-            found.append(Store(row.name, self._row_offset(s, column), value, (), node))
+            found.append(Store(row.name, self._row_offset(s, column),
+                               value, (), node))
         return tuple(found)
 
     def _partial_result(self, s: SubRoot) -> str:
@@ -230,7 +233,8 @@ class Statements:
         name = self.names.fresh(s.node)
         parts = self.layout.buffers[f"p{s.node}"]
         cell = linear(s.partition.position(s.domain), s.domain)
-        self.body.append(Load(name, parts.name, cell, (), False, parts.dtype, s.node))
+        self.body.append(Load(name, parts.name, cell, (),
+                              False, parts.dtype, s.node))
         return name
 
     def _fold(self, s: SubRoot, value: str) -> Fold:
@@ -262,4 +266,5 @@ class Statements:
 
 def _cell(extents: Mapping[str, int]) -> Index:
     """The number of a cell, row-major: ``{"row": 8, "chunk": 4}`` gives ``row * 4 + chunk``."""
-    return linear([variable(name, n) for name, n in extents.items()], tuple(extents.values()))
+    return linear([variable(name, n) for name, n in extents.items()],
+                  tuple(extents.values()))

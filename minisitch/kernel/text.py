@@ -112,12 +112,17 @@ def identity_name(op: str, dtype: str) -> str:
 
 def literals(kernel: Kernel) -> dict[str, str]:
     """The module-level constants a kernel uses. Refuses what is no kernel, for both emitters."""
-    needs("emit(minisitch.lower(f, x, stop_after='schedule')[0])", (kernel, Kernel))
-    found = {name: literal(dtype, value) for name, dtype, value in kernel.constants}
-    for nest in (phase.nest for segment in kernel.segments for phase in segment.phases):
-        starts = [(s.fold.op, s.fold.dtype) for s in ir.each(nest, ir.Accumulate)]
+    needs("emit(minisitch.lower(f, x, stop_after='schedule')[0])",
+          (kernel, Kernel))
+    found = {name: literal(dtype, value)
+             for name, dtype, value in kernel.constants}
+    for nest in (phase.nest for segment in kernel.segments
+                 for phase in segment.phases):
+        starts = [(s.fold.op, s.fold.dtype)
+                  for s in ir.each(nest, ir.Accumulate)]
         # what a load gives if its guard fails
-        starts += [("sum", load.dtype) for load in ir.each(nest, ir.Load) if load.guard]
+        starts += [("sum", load.dtype)
+                   for load in ir.each(nest, ir.Load) if load.guard]
         for op, dtype in starts:
             held = compute_dtype(dtype)
             found[identity_name(op, dtype)] = literal(held, identity_value(op, held))
@@ -154,7 +159,8 @@ class Printer:
         self.w = writer
         self.extents = segment.extents()
         self.sizes = {b.name: (b.dtype, b.size) for b in kernel.buffers}
-        self.sizes |= {w.name: (self.sizes[w.buffer][0], w.length) for w in segment.windows.values()}
+        self.sizes |= {w.name: (self.sizes[w.buffer][0], w.length)
+                       for w in segment.windows.values()}
 
     def open_parts(self) -> None:
         """Both targets begin a task like this: with its chunk of columns, its slice of rows."""
@@ -208,7 +214,8 @@ class Printer:
             case ir.Combine(folds):
                 self.combine(folds)
             case ir.Store() if stmt.guard:
-                self.inside(f"if {self.guard(stmt.guard)}:", (replace(stmt, guard=()),))
+                self.inside(f"if {self.guard(stmt.guard)}:",
+                            (replace(stmt, guard=()),))
             case ir.Store():
                 half = self.sizes[stmt.buffer][0] == "float16"
                 value = self.narrowed(stmt.value) if half else stmt.value
@@ -346,7 +353,8 @@ class Printer:
     def accumulate(self, fold: ir.Fold) -> None:
         """Add one more value to a fold's accumulator."""
         total, lost = self.accumulator(fold)
-        step = fold_step(fold.op, fold.dtype, total, fold.value, self.target)
+        step = fold_step(fold.op, fold.dtype, total,
+                         fold.value, self.target)
         text = f"{total} = {step}"
         if lost:
             text = f"{total}, {lost} = kahan_add({total}, {lost}, {fold.value})"

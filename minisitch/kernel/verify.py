@@ -22,7 +22,8 @@ def verify_kernel(kernel: Kernel) -> Kernel:
     Raises KernelError as ``verify_values`` does. Also raises it if a block wants more shared memory
     than the device has, or if a kernel with a grid barrier has more blocks than one wave holds.
     """
-    needs("verify_kernel(minisitch.lower(f, x, stop_after='schedule')[0])", (kernel, Kernel))
+    needs("verify_kernel(minisitch.lower(f, x, stop_after='schedule')[0])",
+          (kernel, Kernel))
     verify_values(kernel)
     device, shared = kernel.device, kernel.shared_bytes
     if device.kind == "cpu":
@@ -184,7 +185,8 @@ class _Written:
             here, waited = segment == self.number, since.first >= min(since.last, self.reach)
             own = here and where is not None and where == there
             # rows of equal size lie in one place
-            alike = other == name or (buffer.scope == "shared" and buffer.size == self.buffers[other].size)
+            alike = other == name or (buffer.scope == "shared"
+                                      and buffer.size == self.buffers[other].size)
             if own or waited or (here and alike and since.met):
                 continue
             if other != name and stores:
@@ -253,8 +255,10 @@ class _KernelChecker(_Written):
         # a barrier that needs no statement: one thread does all of a row in order
         alone = "warp" if segment.thread_map.threads_per_row == 1 else ""
         implied = "block" if self.kernel.device.kind == "cpu" else alone
-        opening, closing = (ir.Phase(1, 1, False, nest) for nest in (segment.opening, segment.closing))
-        when = ["before its tasks", *(f"phase {p}" for p in range(len(segment.phases))), "after its tasks"]
+        opening, closing = (ir.Phase(1, 1, False, nest)
+                            for nest in (segment.opening, segment.closing))
+        when = ["before its tasks",
+                *(f"phase {p}" for p in range(len(segment.phases))), "after its tasks"]
         for words, phase in zip(when, (opening, *segment.phases, closing), strict=True):
             self.segment, self.phase, self.place = segment, phase, f"{place}, {words}"
             self.part, self.started = (), set()
@@ -280,7 +284,8 @@ class _KernelChecker(_Written):
                         self.holding = self.holding | held
                     turns, all_turns = stmt.last - stmt.first, extent[stmt.var]
                     these = Within(variable(stmt.var, all_turns), stmt.first, stmt.last)
-                    self.part = (*outside, *stmt.within, *([these] if turns < all_turns else []))
+                    self.part = (*outside, *stmt.within,
+                                 *([these] if turns < all_turns else []))
                     # what is computed once is known afterwards, too
                     inside = known if turns == 1 else set(known)
                     self.check(stmt.body, inside, loop if stmt.kind == "rows" else loop or stmt.kind)
@@ -320,7 +325,8 @@ class _KernelChecker(_Written):
 
     def _move(self, stmt: ir.VectorMove) -> None:
         window = self.buffers[stmt.buffer].window
-        if window or not side_by_side(stmt.index, self.phase.cols, stmt.columns, self.segment.chunk):
+        if window or not side_by_side(stmt.index, self.phase.cols,
+                                      stmt.columns, self.segment.chunk):
             raise self.wrong("a thread's columns do not lie side by side "
                              f"from a multiple of {stmt.columns} on")
         where = self.phase.width, stmt.index

@@ -36,7 +36,8 @@ class Body:
 
     def in_whole(self, text: str) -> str:
         """A sentence about the body with the ids of the whole graph: ``%3`` becomes ``%17``."""
-        return re.sub(r"%(\d+)", lambda found: f"%{self.origin[int(found[1])]}", text)
+        return re.sub(r"%(\d+)",
+                      lambda found: f"%{self.origin[int(found[1])]}", text)
 
     def decisions_in_whole(self, decisions: Iterable[Decision]) -> tuple[Decision, ...]:
         """Decisions about the body, with the ids of the whole graph."""

@@ -91,7 +91,8 @@ class Index(NamedTuple):
     @property
     def loaded(self) -> frozenset[str]:
         """Names of the loaded integers that it depends on."""
-        return frozenset(leaf.var for leaf in self.leaves() if isinstance(leaf, Loaded))
+        return frozenset(leaf.var for leaf in self.leaves()
+                         if isinstance(leaf, Loaded))
 
     def leaves(self) -> Iterator[VariableAtom]:
         """Its digits and loaded integers, also those inside quotients and remainders."""
@@ -113,7 +114,8 @@ class Index(NamedTuple):
             return ZERO
         if factor == 1:
             return self
-        return Index(self.const * factor, tuple((c * factor, a) for c, a in self.terms))
+        return Index(self.const * factor,
+                     tuple((c * factor, a) for c, a in self.terms))
 
     @lru_cache(maxsize=65536)  # noqa: B019
     def divmod(self, by: int) -> tuple[Index, Index]:
@@ -125,7 +127,8 @@ class Index(NamedTuple):
                 high.append((c // by, atom))
             elif isinstance(atom, Digit) and c > 0 and by % c == 0 and atom.size % (by // c) == 0:
                 inner = by // c  # the digit splits: its upper part counts multiples of `by`
-                high.append((1, Digit(atom.var, atom.stride * inner, atom.size // inner)))
+                high.append((1, Digit(atom.var, atom.stride * inner,
+                                      atom.size // inner)))
                 rest.append((c, Digit(atom.var, atom.stride, inner)))
             else:
                 rest.append((c, atom))
@@ -182,8 +185,10 @@ def _canonical(const: int, terms: Iterable[IndexTerm]) -> Index:
             del total[atom], total[rest]
             others = Index(const, tuple((c, a) for a, c in total.items()))
             return others + atom.of * factor
-    kept: list[IndexTerm] = [(c, a) for a, c in total.items() if c and not isinstance(a, Digit)]
-    for digit in sorted(a for a, c in total.items() if c and isinstance(a, Digit)):
+    kept: list[IndexTerm] = [(c, a) for a, c in total.items()
+                             if c and not isinstance(a, Digit)]
+    for digit in sorted(a for a, c in total.items()
+                        if c and isinstance(a, Digit)):
         factor, low = kept[-1] if kept else (0, digit)
         if (isinstance(low, Digit) and digit[:2] == (low.var, low.stride * low.size)
                 and total[digit] == factor * low.size):
@@ -302,7 +307,8 @@ def lies_within(index: Index, guard: Guard, first: int, last: int) -> bool:
     sizes: dict[str, int] = {}
     for condition in (inside, *guard):
         for leaf in condition.index.leaves():
-            sizes[leaf.var] = max(sizes.get(leaf.var, 1), leaf.stride * leaf.size)
+            sizes[leaf.var] = max(sizes.get(leaf.var, 1),
+                                  leaf.stride * leaf.size)
     if math.prod(sizes.values()) > MOST_TESTED:
         return True
     at = dict(zip(sizes, np.indices(tuple(sizes.values())), strict=True))
@@ -350,7 +356,8 @@ def show(index: Index, extents: Mapping[str, int] | None = None, names: Mapping[
 
 
 def _simple(text: str) -> bool:
-    return " " not in text or (text[0] == "(" and text[-1] == ")" and text.count("(") == 1)
+    return " " not in text or (text[0] == "(" and text[-1] == ")"
+                               and text.count("(") == 1)
 
 
 def _show_atom(atom: Atom, extents: Mapping[str, int], names: Mapping[str, str]) -> str:
@@ -388,10 +395,13 @@ def footprint(indices: Iterable[Index], size: int) -> int:
     """
     accesses = set()
     for index in indices:
-        terms = sorted((c, _atom_bounds(atom)[1] + 1) for c, atom in index.terms)
+        terms = sorted((c, _atom_bounds(atom)[1] + 1)
+                       for c, atom in index.terms)
         accesses.add((index.const, tuple(terms)))
-    counts = {access: math.prod(n for _, n in access[1]) for access in accesses}
-    dense = sorted((const, const + counts[const, t]) for const, t in accesses if _dense(t))
+    counts = {access: math.prod(n for _, n in access[1])
+              for access in accesses}
+    dense = sorted((const, const + counts[const, t])
+                   for const, t in accesses if _dense(t))
     total = sum(counts.values())
     if len(dense) < len(accesses) and total <= FEW_CELLS:
         return min(size, len(set().union(*starmap(_cells, accesses))))

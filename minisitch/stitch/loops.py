@@ -83,7 +83,8 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
     first = needed.union(candidates(graph) if stitching.kept is None else stitching.kept)
     scattered = many_positions(graph, first)
     chosen = first | scattered.keys()
-    decisions = [Decision((v,), "keep", "many-positions", why) for v, why in scattered.items()]
+    decisions = [Decision((v,), "keep", "many-positions", why)
+                 for v, why in scattered.items()]
 
     def arranged(kept: Mapping[int, KeptValue], rowwise: bool = False) -> StitchPlan:
         looped = frozenset(chosen | kept.keys())
@@ -101,7 +102,8 @@ def stitch(graph: Graph, device: Device, stitching: Stitching = ALL_INGREDIENTS)
     if kept:
         plan = arranged(kept)
     # 4
-    paying = {v: k for v, k in kept.items() if pays(plan, v, k.heavy and stitching.barriers)}
+    paying = {v: k for v, k in kept.items()
+              if pays(plan, v, k.heavy and stitching.barriers)}
     if useless := kept.keys() - paying:
         decisions += _too_far(useless)
         plan = arranged(paying)
@@ -224,7 +226,8 @@ class _Arranger:
         mapping = self._wished_map(partition.extents(shape), self.stitching.adaptive, waits)
         self._decide(node, mapping.rule, mapping.why)
         role = "partial" if mapping.splits > 1 else "reduce"
-        first = self._add(fold_of(self.graph, node, role, partition, _row_space(mapping), mapping))
+        first = self._add(fold_of(self.graph, node, role, partition,
+                                  _row_space(mapping), mapping))
         if role == "partial":
             self._add(replace(first, role="combine", domain=(mapping.rows, mapping.splits),
                               partition=Partition((0,), (), (1,))))
@@ -310,11 +313,13 @@ class _Arranger:
         if node.op != "concatenate" or not node.type.size or node.id not in self.graph.outputs:
             return False
         many = self.stitching.barriers and len(self._operands(node)) > MOST_CHOICES
-        return many or all(self._waits(self.graph[user]) for user in self.graph.users[node.id])
+        return many or all(self._waits(self.graph[user])
+                           for user in self.graph.users[node.id])
 
     def _waits(self, node: Node) -> bool:
         """Whether a node waits for all of its operand: a reduce that reads rows of all tasks."""
-        return node.kind == "reduce" and not (is_row_reduce(self.graph, node) or self._carry(node))
+        return node.kind == "reduce" and not (is_row_reduce(self.graph, node)
+                                              or self._carry(node))
 
     def _operands(self, joined: Node) -> list[tuple[Node, Shape]]:
         """The operands of a concatenation, each with the place of its first element in the result.
@@ -324,7 +329,8 @@ class _Arranger:
         found, pending = [], [(joined, (0,) * joined.type.rank)]
         while pending:
             operand, origin = pending.pop()
-            if operand is not joined and (operand.op != "concatenate" or operand.id in self.looped):
+            if operand is not joined and (operand.op != "concatenate"
+                                          or operand.id in self.looped):
                 found += [(operand, origin)] if operand.type.size else []
                 continue
             axis, inner = operand.attr("axis"), []
@@ -342,8 +348,10 @@ class _Arranger:
         stored = []
         for operand, origin in self._operands(node):
             s = self._element_wise(operand)
-            result_at = tuple(i + first for i, first in zip(s.result_at, origin, strict=True))
-            stored.append(self._add(replace(s, node=node.id, role="operand", result_at=result_at)))
+            result_at = tuple(i + first
+                              for i, first in zip(s.result_at, origin, strict=True))
+            stored.append(self._add(replace(s, node=node.id, role="operand",
+                                            result_at=result_at)))
         self.made[node.id] = max(stored, key=lambda s: s.level)
         self._decide(node, "by-operands", "its readers wait until all is written, so no element chooses "
                      f"an operand: {count(len(stored), 'operand')} stored each where it belongs")
@@ -363,7 +371,8 @@ class _Arranger:
         if reduce:
             mapping = self._wished_map(extents)
         else:
-            mapping = map_rows(extents.rows, extents.cols, self.device, threads=self.stitching.threads)
+            mapping = map_rows(extents.rows, extents.cols, self.device,
+                               threads=self.stitching.threads)
         self._decide(node, mapping.rule, mapping.why)
         return map_of(node, partition, _row_space(mapping), mapping)
 
@@ -433,7 +442,8 @@ class _Arranger:
                 cut -= 1
             if not cut and len(shape) > 1 and math.prod(shape) > LONGEST_ROW:
                 cut = 1
-            if all(linear(at, self.graph[value].type.shape).terms in ((), in_order) for value, at in reads):
+            if all(linear(at, self.graph[value].type.shape).terms in ((), in_order)
+                   for value, at in reads):
                 cut = 0
         return Partition(axes[:cut], (), axes[cut:])
 

@@ -70,16 +70,19 @@ def operands_at(graph: Graph, node: Node, position: Position, load: LoadIndex) -
         position = unravel(linear(position, node.type.shape), shapes[0])
     elif node.op == "transpose":
         perm = node.attr("perm")
-        position = tuple(position[perm.index(axis)] for axis in range(len(perm)))
+        position = tuple(position[perm.index(axis)]
+                         for axis in range(len(perm)))
     elif node.op == "slice":
         starts, steps = node.attr("start"), node.attr("step")
-        position = tuple(i * s + a for i, a, s in zip(position, starts, steps, strict=True))
+        position = tuple(i * s + a
+                         for i, a, s in zip(position, starts, steps, strict=True))
     return tuple(Read(a, position) for a in node.args)  # a map's own position, or the moved one
 
 
 def _inside(position: Position, shape: Shape) -> Position:
     """The position with 0 on each axis of one: such an axis has no other element."""
-    return tuple(ZERO if n == 1 else i for i, n in zip(position, shape, strict=True))
+    return tuple(ZERO if n == 1 else i
+                 for i, n in zip(position, shape, strict=True))
 
 
 def _concatenate_at(node: Node, position: Position, shapes: Sequence[Shape]) -> Reads:
@@ -96,7 +99,8 @@ def _concatenate_at(node: Node, position: Position, shapes: Sequence[Shape]) -> 
 
 def _update_at(node: Node, position: Position, shapes: Sequence[Shape]) -> Reads:
     conditions, inner = [], []
-    for i, a, s, n in zip(position, node.attr("start"), node.attr("step"), shapes[1], strict=True):
+    for i, a, s, n in zip(position, node.attr("start"),
+                          node.attr("step"), shapes[1], strict=True):
         distance = i + -a if s > 0 else i * -1 + a
         steps, off = distance.divmod(abs(s))
         conditions += [Within(steps, 0, n), Within(off, 0, 1)]
@@ -117,7 +121,8 @@ def _gather_at(node: Node, position: Position, shapes: Sequence[Shape], load: Lo
     for axis, value in zip(node.attr("axes"), node.args[1:], strict=True):
         chosen[axis] = load(value, at, shapes[0][axis])
         wanted.append(Read(value, at) if chosen[axis].loaded else None)
-    source = tuple(chosen[a] if a in chosen else next(rest) for a in range(len(shapes[0])))
+    source = tuple(chosen[a] if a in chosen else next(rest)
+                   for a in range(len(shapes[0])))
     return (Read(node.args[0], source), *wanted)
 
 
@@ -181,8 +186,10 @@ def _pull(graph: Graph, roots: Sequence[Key], in_memory: frozenset[int], own: fr
             order[key] = None  # for the second time: all that it reads is in order already
             continue
         value, position = key
-        leaf = graph[value].op == "input" or (value in in_memory and key not in own)
-        found = None if leaf else operands_at(graph, graph[value], position, load)
+        leaf = graph[value].op == "input" or (value in in_memory
+                                              and key not in own)
+        found = None if leaf else operands_at(graph, graph[value],
+                                              position, load)
         reads[key] = found
         # The last on the stack is next. So first come the integers that gathers read for this
         # position, for without them nobody knows where it is. Then the operands, then the pair.

@@ -44,11 +44,13 @@ def worth_keeping(plan: StitchPlan) -> dict[int, KeptValue]:
         if node.kind == "source" or value in looped:
             operands[value] = int(node.op == "input" or value in looped)
             continue
-        full = {a for a in node.args if graph[a].type.size >= node.type.size}
+        full = {a for a in node.args
+                if graph[a].type.size >= node.type.size}
         heavy[value] = is_heavy(graph, node) or any(heavy[a] for a in full)
         operands[value] = sum(operands[a] for a in full)
         places = needs[value]
-        last = any(needs[u] != places or u in looped for u in graph.users[value])
+        last = any(needs[u] != places or u in looped
+                   for u in graph.users[value])
         if node.kind != "map" or len(places) < 2 or not last:
             continue
         levels = [level for (level, _), _ in places]
@@ -65,7 +67,8 @@ def _needs(plan: StitchPlan) -> list[set[SegmentPhase]]:
     found: list[set[SegmentPhase]] = [set() for _ in plan.graph.nodes]
     for s in plan.sub_roots:
         # a combine computes nothing, and a value with a loop of its own is computed there
-        if s.role == "map" or (s.role != "combine" and s.operand not in plan.final):
+        if s.role == "map" or (s.role != "combine"
+                               and s.operand not in plan.final):
             found[s.operand].add((s.segment, s.phase))
     for node in reversed(plan.graph.nodes):
         for arg in node.args:
