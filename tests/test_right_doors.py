@@ -58,6 +58,8 @@ WORDS = {
     "a pass of ours": (lambda: ms.kernel_pass("vectorize")(f), ms.MinisitchError, "register yours under another name"),
     "a result to compile": (lambda: ms.jit(np.ones((90, 90))), ms.MinisitchError, "; write jit(f), or @jit(strategy='astitch')"),
     "a GPU where there is none": (lambda: ms.compare(f, X, target="cpu", device="v100"), ms.DeviceError, "'step', or 'reference' for its plans alone"),
+    "an option of jit": (lambda: ms.jit(f, exat=False), TypeError, "jit has no option 'exat' (is 'exact' meant?)"),
+    "an option of compare": (lambda: ms.compare(f, X, strategy="xla"), TypeError, "no option 'strategy' (is 'strategies' meant?)"),
     "a type for an array": (lambda: ms.jit(f)(ms.TensorType((4,))), ms.TraceError, "a call needs values. Pass an array"),
 }
 

@@ -11,12 +11,14 @@ After:   main.py, model.py
 """
 
 import functools
+import inspect
 import os
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
 from ..errors import MinisitchError, PassError
+from ..errors.nearest import near
 from .recorder import is_inside, program_file
 from .tree import require_end
 
@@ -81,5 +83,9 @@ def door(enter: Entrance) -> Entrance:
                 raise
         except Exception as error:
             shorten(error, program_file(args[0]) if args else "")
+            for word in kwargs if hasattr(error, "of_the_call") else ():  # Python blames the user's function
+                meant = near(word, inspect.unwrap(enter).__kwdefaults__ or ())
+                if meant and f"keyword argument {word!r}" in str(error):
+                    error.args = (f"{enter.__name__} has no option {word!r}{meant}",)
             raise
     return entered  # type: ignore[return-value]
