@@ -342,8 +342,8 @@ def in_order(graph: Graph, patterns: Sequence[Pattern], strategy: str = "") -> t
             after[j].add(i)
     order = topological(after, lambda i: patterns[i].outputs[-1])
     if stuck := sorted(set(range(len(patterns))).difference(order)):
-        raise PlanError(f"{strategy}kernels wait for each other in a circle; it includes those that write "
-                        f"{[patterns[i].outputs for i in stuck[:3]]}; put the whole circle in one, or cut one of them")
+        raise PlanError(f"{strategy}kernels wait in a circle, among those that write "
+                        f"{[patterns[i].outputs for i in stuck[:3]]}; join them or cut one")
     return tuple(patterns[i] for i in order)
 
 

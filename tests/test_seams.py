@@ -65,7 +65,7 @@ def test_every_module_that_knows_a_pass_calls_the_other_function(name):
         return reference(name)(*args, **kwargs)
 
     def modules():
-        return {module.__name__ for module in sys.modules.values() if module.__name__.startswith("minisitch")
+        return {module.__name__ for module in sys.modules.values() if f"{module.__name__}.".startswith("minisitch.")
                 and any(value is reference(name) for value in vars(module).values())}
 
     known = modules()
@@ -74,7 +74,7 @@ def test_every_module_that_knows_a_pass_calls_the_other_function(name):
         assert not modules()
         gc.collect()  # what earlier tests left in circles holds no place of the pass
         holders = [each for each in gc.get_referrers(reference(name)) if not isinstance(each, types.FrameType | types.GeneratorType)]
-        tests = [vars(module) for module in list(sys.modules.values()) if not module.__name__.startswith("minisitch")]
+        tests = [vars(module) for module in list(sys.modules.values()) if not f"{module.__name__}.".startswith("minisitch.")]
         allowed = {id(each) for each in (SEAMS[name], SEAMS[name].__dict__, *tests)}
         assert [each for each in holders if id(each) not in allowed and type(each).__name__ != "Run"] == []
     assert modules() == known
