@@ -5,8 +5,8 @@ In:  a ``Kernel``. Out: the same kernel with ``grid`` and ``registers``.
 A grid barrier needs all blocks resident at once, and their number depends on the registers of a
 thread. AStitch (2022, 4.5) breaks this circle in three steps:
 
-    assume   a thread needs 32 registers, or 64: so many blocks are resident, and there are no more
-    relax    so many blocks leave a thread perhaps more registers than were assumed
+    assume   a thread needs 32 registers, or 64. This gives the number of resident blocks
+    relax    with that number of blocks, a thread may have more registers than were assumed
     apply    the kernel is launched with these blocks, and compiled for these registers
 """
 
