@@ -228,7 +228,7 @@ def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | N
     if whole := [name for name in errors if runs_in_numpy(lowered[name].plan)]:
         remark += f" NumPy runs {', '.join(whole)} one operation at a time (jit: the function): too many kernels to compile."
     remark += f" {note}" if (note := widened(program.graph)) else ""
-    remark += " auto's plan assumes the default passes." * ("auto" in errors and passes != "default")
+    remark += " auto's plan assumes the default passes." if "auto" in errors and passes != "default" else ""
     now("measuring")
     measured = target in ("cpu", "cuda")
     calls = {name: _call(ready[name], leaves) for name in errors if measured}

@@ -133,7 +133,7 @@ class Rewriter:
             self.nodes.append(moved(node, len(self.nodes), node.args))
             if node.op == "update":
                 self._note_window(self.nodes[-1])
-            elif node.op in PERMUTING and (node.args[0] in self.windows or node.args[0] in self.views):
+            elif node.op in WHOLE_VIEWS and (node.args[0] in self.windows or node.args[0] in self.views):
                 self.views.add(len(self.nodes) - 1)
         return self.found[key]
 
@@ -250,7 +250,7 @@ def shortest(value: Any, dtype: str) -> Any:
     return math.nan if rounded != rounded else float(str(rounded))
 
 
-PERMUTING = ("transpose", "reshape")
+WHOLE_VIEWS = ("transpose", "reshape")
 MOST_ROUNDS = 8  # rounds of rewriting at most
 MOST_PARTS = 64  # that one concatenate joins
 MOST_UPDATES = 2  # windows beside the base; a reader chooses among them for every element
@@ -275,7 +275,7 @@ def _is_float(node: Node) -> bool:
 @rule("*")
 def _filled(r: Rewriter, n: Node) -> int | None:
     """Before: ``exp (update (update x a) b)``, x full. After: ``exp (concatenate a b)``."""
-    if n.op in PERMUTING or (n.op == "slice" and n.args[0] in r.windows):
+    if n.op in WHOLE_VIEWS or (n.op == "slice" and n.args[0] in r.windows):
         return None
     table = r.windows.get(n.args[0]) if n.op == "update" else None
     goes_on = table and r.nodes[n.args[1]].type.shape[table.axis] != table.side

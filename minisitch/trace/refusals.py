@@ -129,7 +129,7 @@ def refuse_value(asked: str, of: Any, remedy: str = "", given: bool = False) -> 
         seen, remedy = f"{name}()", known
     elif asked == "bool" and frame and (found := _condition(frame)):
         seen, remedy = f"{seen}, in `{found[0]}`,", found[1]
-    remedy += f". {GIVEN}" * (given and not of.shape and np.dtype(of.dtype).kind in "biu" and COUNT not in remedy)
+    remedy += f". {GIVEN}" if given and not of.shape and np.dtype(of.dtype).kind in "biu" and COUNT not in remedy else ""
     # these ask the result of a comparison, whose type is not that of their arguments
     return refuse(f"{seen} of a traced {'' if called in (max, min, sorted) else f'{of} '}array", NO_VALUE, remedy)
 

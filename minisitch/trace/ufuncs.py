@@ -59,7 +59,8 @@ ON_INT = {"fmax": "maximum", "fmin": "minimum"}
 # On a dtype that no primitive takes, these return their operand.
 IDENTITY = {"positive", "conjugate", "floor", "ceil", "trunc", "absolute"}
 NEGATIVE = "Integers to negative integer powers are not allowed."
-CLIP = np._core.umath.clip  # type: ignore[attr-defined]  # what np.clip calls
+# The ufunc that np.clip calls, which has no public name: an operand with this method gets it.
+CLIP: Any = np.zeros(1).clip(type("", (), {"__array_ufunc__": lambda self, ufunc, *_, **__: ufunc})(), 1)
 COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
 
 

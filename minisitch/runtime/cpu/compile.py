@@ -300,7 +300,7 @@ class _Idioms(ast.NodeTransformer):
              k = np.empty(32, np.float32)                k = on_the_stack(32, np.float32)
     """
 
-    VIEWS: ClassVar = {ast.Add: "add_any_order", ast.Mult: "mul_any_order"}
+    ANY_ORDER: ClassVar = {ast.Add: "add_any_order", ast.Mult: "mul_any_order"}
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         self.stack = STACK
@@ -326,8 +326,8 @@ class _Idioms(ast.NodeTransformer):
                 if nbytes <= self.stack:
                     self.stack -= nbytes
                     node.value = call_of("on_the_stack", *value.args)
-            case ast.BinOp(ast.Name(first), op, right) if first == own and type(op) in self.VIEWS:
-                node.value = call_of(self.VIEWS[type(op)], value.left, right)
+            case ast.BinOp(ast.Name(first), op, right) if first == own and type(op) in self.ANY_ORDER:
+                node.value = call_of(self.ANY_ORDER[type(op)], value.left, right)
             case ast.Call(ast.Name("maximum" | "minimum" as name), [ast.Name(first), right]) if (
                     first == own):
                 node.value = call_of(f"{name}_any_order", value.args[0], right)
