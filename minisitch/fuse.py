@@ -238,15 +238,17 @@ def behind_views(graph: Graph, value: int) -> int:
 def make_plan(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]],
               decisions: Iterable[Decision] = (),
               composition: Composition = ALL_INGREDIENTS,
-              pipelines: Iterable[Sequence[int]] = ()) -> FusionPlan:
+              pipelines: Iterable[Sequence[int]] = (),
+              read: Iterable[Container[int]] = ()) -> FusionPlan:
     """Turn lists of node ids into an ordered, verified plan.
 
     ``kernels`` has the fusible nodes of each kernel. A library node becomes a pattern of its own,
     unless one of the ``pipelines`` holds it. Sources need not be listed, nor views that are not
-    stored (``operations_of``): every pattern that reads one computes it. The outputs of each kernel
-    are found here. All kernels get the ``composition``. ``decisions`` are kept in the plan. Raises
-    PlanError for an id of no fusible node and for kernels that wait for each other, MinisitchError
-    for arguments of another kind.
+    stored (``operations_of``): every pattern that reads one computes it. But of those in ``read``,
+    which has a set for each pipeline, the pipeline reads what another pattern writes. The outputs
+    of each kernel are found here. All kernels get the ``composition``. ``decisions`` are kept in
+    the plan. Raises PlanError for an id of no fusible node and for kernels that wait for each
+    other, MinisitchError for arguments of another kind.
     """
     listed = _checked(graph, strategy, kernels)
     flows = [Pattern(tuple(p), (), "pipeline") for p in pipelines]
@@ -255,7 +257,8 @@ def make_plan(graph: Graph, strategy: str, kernels: Iterable[Sequence[int]],
     # What each pattern is asked to make. ``_with_views`` adds what it computes, but does not write.
     asked = [Pattern(tuple(k), (), "kernel", composition) for k in listed if k]
     asked += [Pattern((call,), (call,), "library") for call in calls] + flows
-    patterns = [_with_views(graph, p) for p in asked]
+    apart = dict(zip(flows, read, strict=False))
+    patterns = [_with_views(graph, p, apart.get(p, ())) for p in asked]
     # A needed value in no list gets a kernel of its own: an operation, a returned constant, an
     # input's view. That kernel may need further values.
     while missing := _needed_outside(graph, patterns).difference(*(p.members for p in asked)):
@@ -295,14 +298,14 @@ def operations_of(graph: Graph) -> list[int]:
             and (n.op not in VIEWS or n.id in stored)]
 
 
-def _with_views(graph: Graph, pattern: Pattern) -> Pattern:
-    """The pattern with the constants, iotas and views that its members read."""
+def _with_views(graph: Graph, pattern: Pattern, apart: Container[int] = ()) -> Pattern:
+    """The pattern with the constants, iotas and views that its members read, except ``apart``."""
     if pattern.kind == "library":
         return pattern
     nodes, members, pending = graph.nodes, set(pattern.members), list(pattern.members)
     while pending:
         for arg in nodes[pending.pop()].args:
-            if arg not in members and nodes[arg].op in VIEWS | GENERATED:
+            if arg not in members and arg not in apart and nodes[arg].op in VIEWS | GENERATED:
                 members.add(arg)
                 pending.append(arg)
     return replace(pattern, members=tuple(sorted(members)))

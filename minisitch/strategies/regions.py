@@ -27,6 +27,7 @@ from itertools import accumulate, pairwise
 from ..device import Device
 from ..errors import KernelError, PlanError
 from ..fuse import (
+    GENERATED,
     VIEWS,
     Decision,
     FusionPlan,
@@ -37,6 +38,7 @@ from ..fuse import (
     make_plan,
     returned,
     verify_plan,
+    view_source,
 )
 from ..graph import Graph, Node
 from ..kernel.nests import statements_of
@@ -112,7 +114,8 @@ class _Regions:
         """The plan in regions of at most ``most`` operations."""
         spans = regions(graph, most)
         loops = [[i for i in span if _computes(graph[i])] for span in spans]
-        drawn = make_plan(graph, self.name, [], pipelines=filter(None, loops))
+        loops, read = _with_stored(graph, loops)
+        drawn = make_plan(graph, self.name, [], pipelines=loops, read=read)
         bodies = {r: body_of(graph, r) for r in drawn.patterns if r.kind == "pipeline"}
         keys = {region: digest(body.graph) for region, body in bodies.items()}
         different = {keys[region]: body.graph for region, body in bodies.items()}
@@ -200,6 +203,24 @@ def _operations(graph: Graph, members: Iterable[int] | None = None) -> int:
     """How many nodes, or how many of these, compute or move something."""
     chosen = graph.nodes if members is None else [graph.nodes[m] for m in members]
     return sum(map(_computes, chosen))
+
+
+def _with_stored(graph: Graph, loops: Iterable[list[int]]
+                 ) -> tuple[list[list[int]], list[set[int]]]:
+    """The regions with the views and constants that they write, and those that they only read.
+
+    Each region may compute a view or a constant again, unless its library calls read it: then it is
+    in memory. The first region whose calls read it writes it.
+    """
+    made, listed, read = set[int](), list[list[int]](), list[set[int]]()
+    for loop in filter(None, loops):
+        calls = [graph[i] for i in loop if graph[i].kind == "library"]
+        sources = {view_source(graph, a) for call in calls for a in call.args}
+        stored = {v for v in sources if graph[v].op in VIEWS | GENERATED}
+        listed.append([*loop, *sorted(stored - made)])
+        read.append(stored & made)
+        made |= stored
+    return listed, read
 
 
 # ---------------------------------------------------------------- where a program repeats
