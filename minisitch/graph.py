@@ -20,9 +20,9 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
+from .errors.lazy import lazy
 from .ops import OPS, SHORT, itemsize
 
 Shape = tuple[int, ...]  # elements along each axis
@@ -150,7 +150,7 @@ class Graph:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    @cached_property
+    @lazy
     def users(self) -> tuple[Ids, ...]:
         """For each node, the ids that read it, ascending, each once."""
         found: list[list[int]] = [[] for _ in self.nodes]
@@ -159,12 +159,12 @@ class Graph:
                 found[arg].append(node.id)
         return tuple(map(tuple, found))
 
-    @cached_property
+    @lazy
     def inputs(self) -> Ids:
         """Ids of the ``input`` nodes, in order: the program's parameters."""
         return tuple(node.id for node in self.nodes if node.op == "input")
 
-    @cached_property
+    @lazy
     def structure(self) -> str:
         """What the graph means, without source lines: the key of structurally equal graphs.
 
@@ -173,7 +173,7 @@ class Graph:
         nodes = tuple((n.op, n.args, n.type, repr(n.attrs)) for n in self.nodes)
         return repr((nodes, self.outputs))
 
-    @cached_property
+    @lazy
     def pulled(self) -> dict[Any, Any]:
         """Results of ``stitch.pull.pull`` that are kept. They are no part of the graph's value."""
         return {}

@@ -97,7 +97,7 @@ def test_a_picture_shows_the_plans_of_today(name, request):
 
 # ---------------------------------------------------------------- the renderer itself
 def test_code_is_pasted_by_name():
-    assert symbol_source("minisitch/graph.py", "Graph.users").startswith("    @cached_property\n    def users")
+    assert symbol_source("minisitch/graph.py", "Graph.users").startswith("    @lazy\n    def users")
     assert symbol_source("minisitch/fuse.py", "VIEWS").startswith("VIEWS = frozenset(")
     page = render_page("before\n\n{{ code minisitch/trace/builder.py verify }}\n", "page.md")
     assert CODE.search(page) is None and "def verify(graph: Graph) -> Graph:" in page

@@ -112,6 +112,12 @@ def test_only_the_compilers_import_numba(path):
     assert name(path).removesuffix(".py") in NUMBA or not foreign, f"{name(path)} imports {foreign}; only {NUMBA} may"
 
 
+def test_no_property_has_a_lock():
+    """Python 3.11's ``functools.cached_property`` has one for all objects of a class: a forked child would wait for it (``errors.lazy``)."""
+    found = {name(path) for path in FILES if re.search(r"^ *@(functools\.)?cached_property", path.read_text(encoding="utf-8"), re.MULTILINE)}
+    assert found <= {"trace/__init__.py"}
+
+
 def test_a_reversed_import_is_seen():
     path = PACKAGE / "graph.py"
     assert imports(path, "from .fuse import plan\nimport numba.cuda\nfrom . import simt") == ["fuse", "/numba", "simt"]

@@ -26,12 +26,12 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ..errors import MinisitchError
+from ..errors.lazy import lazy
 from .items import GradedItem, Prediction
 
 SOLUTION = re.compile(
@@ -118,7 +118,7 @@ class Assignment:
         """A file of the folder, as it reads in one variant."""
         return in_variant((self.folder / name).read_text(encoding="utf-8"), variant)
 
-    @cached_property
+    @lazy
     def module(self) -> ModuleType:
         """``items.py``, run once."""
         path = self.folder / "items.py"
@@ -145,7 +145,7 @@ class Assignment:
         with own_files(self.folder, f"items.py of {self.name}"):
             return self.module.RETURNS
 
-    @cached_property
+    @lazy
     def hints(self) -> list[Hint]:
         parts = re.split(
             r"^## .*\n", (self.folder / "hints.md").read_text(encoding="utf-8"), flags=re.M

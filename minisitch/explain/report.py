@@ -5,9 +5,9 @@ In:  ``Stages``. Out: a ``Report``.
 
 from dataclasses import dataclass
 from difflib import unified_diff
-from functools import cached_property
 
 from ..errors import MinisitchError
+from ..errors.lazy import lazy
 from ..fuse import Decision, count
 from ..kernel import Kernel
 from ..kernel.text import KernelSource
@@ -33,12 +33,12 @@ class Card:
     source: KernelSource
     launches: int
 
-    @cached_property
+    @lazy
     def plain(self) -> Kernel:
         """The kernel as it was scheduled, before any pass."""
         return self._history[0]
 
-    @cached_property
+    @lazy
     def changes(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Each pass that changed the kernel, and the lines that it took out (-) and put in (+)."""
         texts = [str(kernel).splitlines() for kernel in self._history]
@@ -49,7 +49,7 @@ class Card:
                 found.append((name, tuple(line for line in lines if not line.startswith("@@"))))
         return tuple(found)
 
-    @cached_property
+    @lazy
     def _history(self) -> tuple[Kernel, ...]:
         return history(self.kernel)
 
@@ -61,7 +61,7 @@ class Report:
     name: str
     stages: Stages
 
-    @cached_property
+    @lazy
     def cards(self) -> tuple[Card, ...]:
         """The different kernels."""
         stages = self.stages
@@ -70,7 +70,7 @@ class Report:
                 zip(stages.kernels, stages.stitches, stages.bodies, stages.sources, strict=True)}
         return tuple(made.values())
 
-    @cached_property
+    @lazy
     def memory(self) -> MemoryPlan:
         """Where values lie between launches."""
         return MemoryPlan(self.stages)

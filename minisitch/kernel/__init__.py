@@ -9,9 +9,9 @@ models ask of a kernel besides.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from ..device import Device
+from ..errors.lazy import lazy
 from ..fuse import Decision, count
 from ..graph import Graph
 from ..ops import SHORT, itemsize
@@ -42,22 +42,22 @@ class Kernel:
     def graph(self) -> Graph:
         return self.plan.graph
 
-    @cached_property
+    @lazy
     def parameters(self) -> tuple[ir.Buffer, ...]:
         """Global buffers in calling order: inputs, outputs, scratch, each slot once."""
         return tuple(b for b in self.buffers if b.scope not in ("shared", "register") and self.owners[b.name] == b.name)
 
-    @cached_property
+    @lazy
     def owners(self) -> dict[str, str]:
         """For each buffer the one whose bytes it has: the first, and largest, of its slot."""
         first: dict[str, str] = {}
         return {b.name: first.setdefault(b.slot, b.name) for b in self.buffers}
 
-    @cached_property
+    @lazy
     def by_name(self) -> dict[str, ir.Buffer]:
         return {b.name: b for b in self.buffers}
 
-    @cached_property
+    @lazy
     def aligned(self) -> frozenset[str]:
         """The owners of what vector moves access. Their bytes begin at a multiple of 16."""
         return frozenset(self.owners[move.buffer] for s in self.segments for move in ir.each(s.nest, ir.VectorMove))

@@ -53,9 +53,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeGuard, TypeVar
 
+from ..errors.lazy import lazy
 from ..ops import kind_of
 from ..stitch.index import ZERO, Guard, Index
 from ..stitch.mapping import ThreadMap
@@ -374,7 +374,7 @@ class Phase:
         exchanged = sum(any(f.exchange for f in stmt.folds) for stmt in each(self.nest, Combine))
         return exchanged + (self.barrier == "block")
 
-    @cached_property
+    @lazy
     def width(self) -> int:
         """Neighbouring columns that a thread takes at once."""
         return max((s.last for s in each(self.nest, Loop) if s.kind == "vector"), default=1)
@@ -398,17 +398,17 @@ class Segment:
     closing: Nest = ()  # after them: they are stored
     step: int = 1  # rows of a turn of the loop over tasks; the phases have loops over them
 
-    @cached_property
+    @lazy
     def nest(self) -> Nest:
         """All its statements."""
         return (*self.opening, *(stmt for p in self.phases for stmt in p.nest), *self.closing)
 
-    @cached_property
+    @lazy
     def carries(self) -> tuple[Fold, ...]:
         """The sums that live across the tasks of a block."""
         return tuple(s.fold for s in each(self.opening, Start))
 
-    @cached_property
+    @lazy
     def windows(self) -> dict[str, Window]:
         """The windows of its phases by name."""
         return {s.name: s for s in each(self.nest, Window)}

@@ -6,12 +6,12 @@ In:  a nest of ``kernel.ir``. Out: another nest, its statements, or its accesses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain, dropwhile, takewhile
 from operator import is_, is_not
 from typing import Any
 
 from ..errors import KernelError
+from ..errors.lazy import lazy
 from ..stitch.index import Guard, Index
 from . import Kernel, ir
 from .show import show_stmt
@@ -128,12 +128,12 @@ class PhaseParts:
     def __init__(self, phase: ir.Phase) -> None:
         self.nest = phase.nest
 
-    @cached_property
+    @lazy
     def statements(self) -> ir.Nest:
         """All of them, those in loops and conditions included."""
         return tuple(s for s, _ in ir.walk(self.nest))
 
-    @cached_property
+    @lazy
     def innermost(self) -> tuple[Innermost, ...]:
         """The innermost loops in order: several if a loop is in pieces.
 
@@ -149,24 +149,24 @@ class PhaseParts:
                     found.append(Innermost((*around, stmt), body))
         return tuple(found)
 
-    @cached_property
+    @lazy
     def body(self) -> tuple[ir.Scalar, ...]:
         """What it does for each column and reduced row: in the longest piece of its loop."""
         return max((i.body for i in self.innermost), key=len, default=())
 
-    @cached_property
+    @lazy
     def after(self) -> tuple[ir.Scalar, ...]:
         """What follows a reduction's end."""
         ended = dropwhile(lambda s: not isinstance(s, ir.Combine), self.statements)
         return tuple(s for s in ended if isinstance(s, ir.Scalar))
 
-    @cached_property
+    @lazy
     def before(self) -> tuple[ir.Scalar, ...]:
         """What it does once a row, before its columns."""
         elsewhere = {id(s) for s in (*self.after, *(s for i in self.innermost for s in i.body))}
         return tuple(s for s in self.statements if isinstance(s, ir.Scalar) and id(s) not in elsewhere)
 
-    @cached_property
+    @lazy
     def folds(self) -> tuple[ir.Fold, ...]:
         """Its reductions, each once. If parts have totals: only the fold that adds these up."""
         found = {s.fold.result: s.fold for s in ir.each(self.nest, ir.Accumulate)}

@@ -5,7 +5,6 @@ In:  the stages of a program. Out: an ``Executable``, called with the array leav
 Results share no memory with an argument, the workspace or each other.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import GraphError
+from ..errors.lazy import lazy
 from ..fuse import VIEWS, behind_views, count, view_source
 from ..graph import Graph, Node
 from ..lower import Stages
@@ -133,7 +133,7 @@ class Executable:
         require_shapes(self.stages.program, leaves)
         return self.call.function(leaves, nested=False)
 
-    @functools.cached_property
+    @lazy
     def call(self) -> Call:
         """The call as one function, with its text."""
         return write_call(self.stages.program, self.slots, self.steps, self.checks, self.workspace, refuse_overlap)

@@ -27,10 +27,10 @@ register of every thread, a row in shared memory, or a row of global memory.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 from ..device import Device
+from ..errors.lazy import lazy
 from ..fuse import Composition, Decision, count
 from ..graph import Graph, id_list
 from .dominants import Group
@@ -142,7 +142,7 @@ class StitchPlan:
     # values kept in global memory, since shared memory is full
     demoted: frozenset[int] = frozenset()
 
-    @cached_property
+    @lazy
     def final(self) -> dict[int, SubRoot]:
         """For each node the sub-root that completes its value: the last one that is made for it."""
         return {s.node: s for s in self.sub_roots}
@@ -151,7 +151,7 @@ class StitchPlan:
     def grid_barriers(self) -> int:
         return max((s.level for s in self.sub_roots), default=0)
 
-    @cached_property
+    @lazy
     def loops(self) -> tuple[LoopPlan, ...]:
         """The loops in order, each with the sub-roots that share it."""
         shared: dict[LoopKey, list[SubRoot]] = {}
@@ -167,7 +167,7 @@ class StitchPlan:
                                   pulled=pulled, reads=tuple(reads[key])))
         return tuple(found)
 
-    @cached_property
+    @lazy
     def thread_maps(self) -> Maps:
         """The map of each segment, all with one block size.
 
@@ -176,7 +176,7 @@ class StitchPlan:
         block = max((m.threads for m in self.own_maps.values()), default=1)
         return dict(self.maps) or fill_block(self.own_maps, block)
 
-    @cached_property
+    @lazy
     def own_maps(self) -> Maps:
         """The map of each segment by itself.
 
@@ -189,7 +189,7 @@ class StitchPlan:
                 found[s.segment] = s.thread_map
         return found | {s.segment: s.thread_map for s in self.sub_roots if s.role == "carry"}
 
-    @cached_property
+    @lazy
     def reads(self) -> tuple[LoopRead, ...]:
         """Each read of a sub-root's value in a sub-root's loop, with its distance."""
         final = self.final
@@ -205,7 +205,7 @@ class StitchPlan:
             return Scheme("global", "shared memory is full")
         return found
 
-    @cached_property
+    @lazy
     def _schemes(self) -> dict[int, Scheme]:
         """For each value with readers in other loops the scheme of the farthest."""
         found: dict[int, Scheme] = {}

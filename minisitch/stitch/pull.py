@@ -21,8 +21,8 @@ and emitters included. ``pull`` asks it again and again, from a root down to val
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
+from ..errors.lazy import lazy
 from ..fuse import VIEWS
 from ..graph import Graph, Node, Shape
 from .index import ZERO, Guard, Index, Position, Within, linear, loaded, settle, unravel, variables_of
@@ -145,7 +145,7 @@ class Pull:
     guards: Mapping[Key, Guard | None]
     indices: Mapping[str, tuple[Key, int]]
 
-    @cached_property
+    @lazy
     def leaves(self) -> tuple[Key, ...]:
         """The pairs read from memory."""
         return tuple(key for key in self.order if self.reads[key] is None)

@@ -20,9 +20,10 @@ After:   read at [row, col]: ``column_of`` is col. Read at [col, row]: None, oth
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
+from ..errors.lazy import lazy
 from ..graph import Graph, Node, Shape
 from .index import ZERO, Digit, Index, Position, digits, variables_of
 from .mapping import ThreadMap
@@ -177,7 +178,7 @@ class SubRoot:
         """What its loop computes: the value that is stored or folded, and its position."""
         return self.operand, self.partition.position(self.domain)
 
-    @cached_property
+    @lazy
     def extents(self) -> Extents:
         return self.partition.extents(self.domain)
 
@@ -185,7 +186,7 @@ class SubRoot:
     def cols(self) -> int:
         return self.extents.cols
 
-    @cached_property
+    @lazy
     def loop(self) -> LoopKey:
         """Its loop, which other sub-roots may share."""
         (_, serial, cols), space = self.extents, self.space

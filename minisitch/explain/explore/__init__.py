@@ -23,12 +23,12 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from html import escape
 from importlib.resources import files
 from typing import Any
 
 from ...errors import MinisitchError
+from ...errors.lazy import lazy
 from ...fuse import STRATEGIES, count
 from ...lower import Stages, lower_program
 from ...reference import run
@@ -55,7 +55,7 @@ class Exploration:
     stages: Stages
     all_stages: dict[str, Stages]
 
-    @cached_property
+    @lazy
     def trials(self) -> tuple[KernelTrial, ...]:
         """The first kernels of the plan, each with inputs that the reference computes for it."""
         values = [value for *_, value in run(self.stages.graph, self.small.inputs, False)]

@@ -15,13 +15,14 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from ...errors import MinisitchError
+from ...errors.lazy import lazy
 from ...lower import Stages
 from ...ops import itemsize
 from ...passes.vectorize import ACCESS
@@ -194,10 +195,7 @@ class _Mine(threading.local):
 class CudaExecutable(Executable):
     """A program ready to run on a GPU. Results share no memory with anything else."""
 
-    @functools.cached_property
-    def mine(self) -> _Mine:
-        """The sessions of the calling thread."""
-        return _Mine()
+    mine: _Mine = field(default_factory=_Mine, init=False, compare=False)  # of the calling thread
 
     def session(self, device: int, stream: int) -> Session:
         """The thread's session on a stream, made at the first call."""
@@ -241,12 +239,12 @@ class CudaExecutable(Executable):
         ask("cuStreamSynchronize", session.stream)
         return kept, [functools.partial(timed, session._ready(step)) for step in self.steps]
 
-    @functools.cached_property
+    @lazy
     def inputs(self) -> list[Slot]:
         """The slots of arguments and captured arrays, which come first."""
         return [slot for slot in self.slots if slot.place == "input"]
 
-    @functools.cached_property
+    @lazy
     def results(self) -> list[Slot]:
         """The slots of results, which come next."""
         return [slot for slot in self.slots if slot.place == "output"]

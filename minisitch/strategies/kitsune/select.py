@@ -19,8 +19,8 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
+from ...errors.lazy import lazy
 from ...fuse import MOST_ARGUMENTS, VIEWS, Decision, behind_views, view_source
 from ...graph import Graph, Node
 
@@ -55,7 +55,7 @@ class OperatorPattern:
     text: str
     why: str
 
-    @cached_property
+    @lazy
     def regex(self) -> re.Pattern[str]:
         letters = re.sub(r"[a-z-]+", lambda word: f"(?:{WORDS[word[0]]})", self.text)
         return re.compile(letters.replace(" ", ""))

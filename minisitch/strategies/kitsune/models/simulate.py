@@ -26,11 +26,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import inf
 
 from ....device import Device
 from ....errors import PipelineError
+from ....errors.lazy import lazy
 from .balance import Channel, Channels, Loads, StageLoad, balance, entries_of, in_dram
 from .rates import depths, needed, passed, reads, writes
 
@@ -74,7 +74,7 @@ class Simulation:
     dram_bytes: int
     l2_bytes: int
 
-    @cached_property
+    @lazy
     def utilisation(self) -> dict[str, float]:
         """For each unit, its work over the work that it could do in the makespan."""
         busy = {unit: sum(getattr(m, unit) * (m.end - m.start) for m in self.moments)
