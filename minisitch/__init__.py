@@ -15,7 +15,7 @@
 The rooms of the house, in the order in which data goes through them. A room imports only from rooms
 above it:
 
-    errors       exceptions, the word that was meant, progress, work that Ctrl-C leaves whole
+    errors       exceptions, the word that was meant, progress, work that no Ctrl-C or fork tears
     ops          the table of operations, one row each
     graph        the graph: types, nodes, printing
     device       GPUs and CPUs as data

@@ -19,13 +19,14 @@ element-wise (add, sub, mul ...) and *heavy* element-wise (exp, tanh, log, power
 """
 
 import functools
-import importlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from .errors.forks import imported
 
 DTYPES = {  # short name in printed programs -> NumPy name
     "bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
@@ -56,7 +57,7 @@ def itemsize(dtype: str) -> int:
 def _float64_erf() -> Callable[[np.ndarray], Any]:
     """SciPy's erf, imported at the first use: importing SciPy takes longer than this package."""
     try:
-        return importlib.import_module("scipy.special").erf
+        return imported("scipy.special").erf
     except ImportError:
         return np.vectorize(math.erf, otypes=[np.float64])
 

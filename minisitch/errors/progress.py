@@ -123,5 +123,12 @@ def _terminal() -> bool:
     return False
 
 
+def _after_fork() -> None:
+    """The child has no thread that writes or erases the line."""
+    _shown.clear()
+    if line := _line.get():  # the child goes on with this call
+        line.finished, line.writing = threading.Event(), threading.Lock()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_shown.clear)  # the child has no thread to erase the line
+    os.register_at_fork(after_in_child=_after_fork)

@@ -14,12 +14,18 @@ from _thread import allocate_lock, start_new_thread  # Thread.start waits in Pyt
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from .forks import forks_wait
+
 Result = TypeVar("Result")
 
 
 def undisturbed(work: Callable[..., Result], *args: Any) -> Result:
-    """``work(*args)``, in a second thread if called from the main thread."""
-    if threading.get_ident() != threading.main_thread().ident:
+    """``work(*args)``, in a second thread if called from the main thread.
+
+    A second thread would wait for what the main thread holds, as it does during a fork.
+    """
+    thread = threading.get_ident()
+    if thread != threading.main_thread().ident or thread in forks_wait.holders:
         return work(*args)
     done, context = allocate_lock(), contextvars.copy_context()
     found: list[tuple[Any, BaseException | None]] = []

@@ -49,6 +49,7 @@ from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
+from ...errors.forks import forks_wait
 from ...errors.progress import now
 from ...errors.undisturbed import undisturbed
 from ...simt.values import MATH
@@ -77,9 +78,8 @@ STACK = 1 << 16
 MOST_HERE = 64
 MANY = 4  # kernels that are worth another process, which needs a second to begin
 
-lock = threading.RLock()  # held while LLVM works, so that no fork and no exit comes in between
 # At exit, wait until a background thread has finished the kernel that it compiles.
-atexit.register(lock.acquire)
+atexit.register(forks_wait.__enter__)
 # Machine code lives as long as its function.
 _memory: WeakValueDictionary[str, Code] = WeakValueDictionary()
 
@@ -228,7 +228,7 @@ def compile_c_functions(name: str, compile: Callable[[], Sequence[Any]]) -> list
     """C functions of ``thread_pool.py``, kept on disk like kernels. ``compile`` makes them."""
     folder, parts = store.folder(), (name, _surroundings(), object_code.settings())
     key = hashlib.sha256(repr(parts).encode()).hexdigest()
-    with lock:
+    with forks_wait:
         kept = store.read(folder, f"{key}.bin") if folder else None
         if kept is None:
             kept = json.dumps([object_code.image_of(x).pack().hex() for x in compile()]).encode()
@@ -459,8 +459,8 @@ def _compile(request: Request) -> Compiled:
                         None, "compiled", path, request)
 
     def make() -> tuple[Callable[..., None], Code, str]:
-        start = _start(_array_types(request))  # first: it tells LLVM where Numba's allocator is
-        with lock:
+        with forks_wait:
+            start = _start(_array_types(request))  # first: it tells LLVM where Numba's allocator is
             code, origin = _load_or_build(request, key, folder, path)
             _memory[key] = code
         return start, code, origin
@@ -534,21 +534,20 @@ def _start(dtypes: tuple[str, ...]) -> Callable[..., None]:
     folder = store.folder()
     kept = folder and store.is_private(folder)
     path = folder / f"{key}.py" if folder and kept else Path("<minisitch start>")
-    with lock:
-        if path.is_absolute() and not path.exists():
-            store.replace(path, text.encode())
-        known: dict[str, Any] = {"__name__": __name__, "addresses": addresses, "call": call,
-                                 "job": job, "load": load}
-        exec(compile(text, path, "exec"), known)
-        compiled = functools.partial(numba.njit, signature, nogil=True, error_model="numpy",
-                                     no_cfunc_wrapper=True)
-        _forget_unsigned(path)
-        try:
-            made: Any = compiled(cache=path.exists())(known["start"])
-        except Exception:  # what is on the disk is damaged
-            made = compiled()(known["start"])
-        _sign(path)
-        return made.overloads[signature.args].entry_point
+    if path.is_absolute() and not path.exists():
+        store.replace(path, text.encode())
+    known: dict[str, Any] = {"__name__": __name__, "addresses": addresses, "call": call,
+                             "job": job, "load": load}
+    exec(compile(text, path, "exec"), known)
+    compiled = functools.partial(numba.njit, signature, nogil=True, error_model="numpy",
+                                 no_cfunc_wrapper=True)
+    _forget_unsigned(path)
+    try:
+        made: Any = compiled(cache=path.exists())(known["start"])
+    except Exception:  # what is on the disk is damaged
+        made = compiled()(known["start"])
+    _sign(path)
+    return made.overloads[signature.args].entry_point
 
 
 def _written_by_numba(path: Path) -> tuple[list[Path], bytes]:
@@ -698,8 +697,6 @@ class Elsewhere:
 elsewhere = Elsewhere()
 atexit.register(elsewhere.end)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release,
-                        after_in_child=lock.release)
     os.register_at_fork(after_in_child=elsewhere.forget)
 
 

@@ -20,8 +20,11 @@ import platform
 import sys
 from dataclasses import dataclass
 from typing import Any
+from weakref import finalize
 
 import numpy as np
+
+from ...errors.forks import forks_wait
 
 SETTINGS = ("OPT", "LOOP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "DISABLE_JIT", "CPU_NAME",
             "CPU_FEATURES", "ENABLE_AVX")
@@ -58,11 +61,25 @@ class Code:
             if address is None:
                 raise RuntimeError(f"{image.name} calls {name}, which this process does not have")
             library.import_symbol(name, address)
-        self._library = library.link(_linker(), f"library {next(_numbers)}")
-        self.address: int = self._library[image.name]
+        linked = [library.link(_linker(), f"library {next(_numbers)}")]
+        self.address: int = linked[0][image.name]
+        finalize(self, _free, linked).atexit = False
 
 
 _numbers = itertools.count()
+_unused: list[Any] = []  # libraries whose ``Code`` is gone
+
+
+def _free(linked: list[Any]) -> None:
+    """Free a library. If another thread compiles, it is freed with the next one.
+
+    LLVM has a lock of its own, so this holds ``forks_wait``. It does not wait for it: any thread
+    may drop a program, at any time.
+    """
+    _unused.append(linked.pop())
+    if forks_wait.enter(wait=False):
+        _unused.clear()
+        forks_wait.__exit__()
 
 
 @functools.cache
@@ -105,12 +122,13 @@ def processor() -> tuple[str, str]:
 
 @functools.cache
 def surroundings() -> tuple[str, ...]:
-    """The versions and the processor."""
-    import llvmlite
-    import numba
+    """The versions and the processor. This is the first to import Numba."""
+    with forks_wait:
+        import llvmlite
+        import numba
 
-    return (sys.version, platform.machine(), np.__version__, numba.__version__,
-            llvmlite.__version__, repr(processor()))
+        return (sys.version, platform.machine(), np.__version__, numba.__version__,
+                llvmlite.__version__, repr(processor()))
 
 
 def settings() -> tuple[str, ...]:

@@ -24,10 +24,11 @@ from typing import Any
 import numpy as np
 
 from ...errors import DeviceError
+from ...errors.forks import forks_wait
 from ...errors.undisturbed import undisturbed
 from ...simt.dialect import ORDERED
 from ...simt.math import DEVICE_FUNCTIONS
-from ..cpu.compile import execute, lock, names_in, over_helpers, wrapping
+from ..cpu.compile import execute, names_in, over_helpers, wrapping
 
 INSTALL = "pip install 'minisitch[offline-cuda]'"
 RANGES = {"cuda.threadIdx.x": 1023, "cuda.blockIdx.x": 2**31 - 1}  # largest values by CUDA's limits
@@ -45,12 +46,12 @@ def ptx(text: str, name: str, dtypes: Sequence[str], architecture: str, exact: b
 
 
 def _ptx(text: str, name: str, dtypes: Sequence[str], architecture: str, exact: bool) -> str:
-    import numba
-    from numba import cuda
-
-    arrays = [numba.from_dtype(np.dtype(d))[::1] for d in dtypes]
     capability = (int(architecture[3:-1]), int(architecture[-1]))
-    with lock, _compiling_for(capability):
+    with forks_wait, _compiling_for(capability):
+        import numba
+        from numba import cuda
+
+        arrays = [numba.from_dtype(np.dtype(d))[::1] for d in dtypes]
         made: Any = cuda.compile  # older Numbas declare another signature
         kernel = _function(text, name, architecture, exact)
         return made(kernel, numba.void(*arrays), device=False, abi="numba", cc=capability)[0]

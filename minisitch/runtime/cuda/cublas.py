@@ -10,13 +10,13 @@ to TensorFloat-32, since NumPy does not do so.
 
 import ctypes
 import functools
-import importlib
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...errors import DeviceError
+from ...errors.forks import imported
 from ..call import ArgumentView
 
 INSTALL = "pip install nvidia-cublas"
@@ -28,7 +28,7 @@ PLAIN, TRANSPOSED, DEFAULT_ALGORITHM = 0, 1, -1
 def path() -> str:
     """The path of the library; empty if it is not installed."""
     try:
-        pathfinder = importlib.import_module("cuda.pathfinder")
+        pathfinder = imported("cuda.pathfinder")
         return str(pathfinder.load_nvidia_dynamic_lib("cublas").abs_path or "")
     except Exception:  # not installed, or incomplete: a tiled kernel of ours is used instead
         return ""

@@ -7,12 +7,12 @@ same from CUDA 12.9 to 13. ``cuda.core`` renamed options between 0.5 and 1.0.
 """
 
 import functools
-import importlib
 import importlib.util
 from typing import Any
 
 from ...device import DEVICES, Device
 from ...errors import DeviceError
+from ...errors.forks import imported
 from .link import INSTALL, version
 
 # Compute capabilities. Kernels need Volta, whose threads can wait for each other. CUDA 13 needs
@@ -49,7 +49,7 @@ def bindings() -> Any:
     if any(importlib.util.find_spec(name) is None for name in ("cuda", "cuda.bindings")):
         raise DeviceError("no CUDA device here: NVIDIA's bindings are not installed "
                           f"({INSTALL}); without a GPU {ELSEWHERE}")
-    api = importlib.import_module("cuda.bindings.driver")
+    api = imported("cuda.bindings.driver")
     try:
         code = int(api.cuInit(0)[0])
     except Exception as problem:  # the class differs between versions of the bindings

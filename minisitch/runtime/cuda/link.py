@@ -10,7 +10,6 @@ that is older than the compiler refuses its PTX.
 
 import functools
 import hashlib
-import importlib
 import importlib.metadata
 import pkgutil
 import re
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import DeviceError
+from ...errors.forks import imported
 from .. import store
 from . import compile as cuda_compile
 
@@ -61,7 +61,7 @@ def cubin(text: str, name: str, dtypes: Sequence[str], architecture: str,
 def link(ptx: str, architecture: str, registers: int | None = None) -> bytes:
     """Assemble PTX. Link the device runtime if the kernel calls it, for a grid barrier."""
     try:
-        linker = importlib.import_module("cuda.bindings.nvjitlink")
+        linker = imported("cuda.bindings.nvjitlink")
         linker.version()
     except Exception as problem:  # an ImportError, or another if the library is missing
         raise DeviceError("CUDA kernels are linked by nvJitLink, which is not installed: "
@@ -91,7 +91,7 @@ def link(ptx: str, architecture: str, registers: int | None = None) -> bytes:
 def _device_runtime() -> str:
     """The path of the library that a grid barrier calls."""
     try:
-        return str(importlib.import_module("cuda.pathfinder").find_static_lib("cudadevrt"))
+        return str(imported("cuda.pathfinder").find_static_lib("cudadevrt"))
     except Exception as problem:
         raise DeviceError("a kernel with a grid barrier needs CUDA's device runtime, "
                           f"libcudadevrt: {INSTALL}") from problem

@@ -10,7 +10,6 @@ As for a launch, the assembler gets the kernel's limit of registers and allows l
 """
 
 import functools
-import importlib
 import importlib.util
 import re
 import shutil
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import DeviceError
+from ...errors.forks import imported
 from ...kernel.text import KernelSource
 from . import compile as cuda_compile
 
@@ -74,7 +74,7 @@ def missing() -> str:
 def _tool(name: str) -> str:
     """The path of a tool, from a package, a CUDA toolkit or PATH; empty if there is none."""
     if importlib.util.find_spec("cuda") and importlib.util.find_spec("cuda.pathfinder"):
-        found = importlib.import_module("cuda.pathfinder").find_nvidia_binary_utility(name)
+        found = imported("cuda.pathfinder").find_nvidia_binary_utility(name)
         if found:
             return str(found)
     return shutil.which(name) or ""
