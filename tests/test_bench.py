@@ -63,6 +63,16 @@ def test_a_workload_of_the_papers(tmp_path, capsys):
     assert set(record["where"]) >= {"date", "machine", "python", "numpy", "numba", "load", "load_after"}
 
 
+@pytest.mark.parametrize("suite, workload, strategies", [("papers", "lr", "none,auto"), ("irregular", "64x30000-sum", ""),
+                                                         ("kitsune", "dlrm", "none,auto"), ("cpu", "colsum-512x768", "")])
+def test_each_suite_on_this_cpu(suite, workload, strategies, tmp_path, capsys):
+    """With the default target, whose kernels are compiled, and timed while they are."""
+    out = tmp_path / "raw.json"
+    words = ["--strategy", strategies] if strategies else []
+    assert cli.main(["bench", "--suite", suite, "--workload", workload, "--seconds", "0", "--out", str(out), *words]) == 0
+    assert workload in json.loads(out.read_text()) and f"raw results: {out}" in capsys.readouterr().out
+
+
 def test_a_kernel_that_computes_something_else_is_named():
     """Also where the program hardly shows it, as here, and where a later kernel is right on what it was given."""
     def twice(x, w):
