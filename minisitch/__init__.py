@@ -44,6 +44,7 @@ Importing this package does not import Numba. The first compile does.
 from . import strategies as _strategies
 from .device import DEVICES, Device
 from .errors import (
+    CheckError,
     DeviceError,
     GraphError,
     KernelBug,
@@ -67,7 +68,7 @@ from .trace.parser import parse
 __version__ = "0.1.0"
 
 __all__ = [
-    "DEVICES", "PASSES", "STRATEGIES", "Comparison", "Decision", "Device", "DeviceError", "FusionPlan",
+    "DEVICES", "PASSES", "STRATEGIES", "CheckError", "Comparison", "Decision", "Device", "DeviceError", "FusionPlan",
     "Graph", "GraphError", "KernelBug", "KernelError", "LoopWarning", "MinisitchError", "Node",
     "PassError", "Pattern", "PlanError", "Program", "Report", "TensorType", "TraceError",
     "__version__", "compare", "erf", "explain", "get_device", "jit", "kernel_pass", "lower",

@@ -289,9 +289,18 @@ _library("argsort", 1,
 _library("scatter", None, _scatter)
 
 
+def ufunc_named(name: str) -> Any:
+    """The elementwise ufunc ``exp2`` of NumPy or ``scipy.special.expit`` of SciPy. None for any other name."""
+    module, _, own = str(name).rpartition(".")
+    if module not in ("", "scipy.special"):
+        return None
+    found = getattr(imported(module or "numpy"), own, None)
+    return found if isinstance(found, np.ufunc) and found.signature is None else None
+
+
 def _ufunc(*xs, name, output, dtype=None):
     """Any other real-valued ufunc, so that every program traces. ``dtype`` is the result's."""
-    result = getattr(np, name)(*xs)
+    result = ufunc_named(name)(*xs)
     return result[output] if isinstance(result, tuple) else result
 
 

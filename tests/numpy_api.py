@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from sources import executed
 
 import minisitch as ms
 
@@ -203,7 +204,7 @@ def program(text: str) -> tuple[Callable[..., Any], tuple[str, ...]]:
     names = tuple(sorted({n.id for n in ast.walk(ast.parse("def f():\n    " + "\n    ".join(lines))) if isinstance(n, ast.Name)} & POOL.keys()))
     source = f"def program({', '.join(names)}):\n    " + "\n    ".join(lines) + "\n"
     space: dict[str, Any] = {"np": np}
-    exec(compile(source, "program.py", "exec"), space)
+    executed(source, space, "program.py")
     return space["program"], names
 
 

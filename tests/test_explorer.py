@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 from browser import Browser
 from programs import softmax
+from sources import executed
 
 import minisitch as ms
 from minisitch import __main__ as cli
@@ -194,7 +195,7 @@ def test_each_line_of_the_kernel_is_about_nodes(centred):
 
 def test_lines_of_a_function_without_source_are_none():
     made = {}
-    exec("def f(x): return x + 1", made)
+    executed("def f(x): return x + 1", made)
     found = explored(made["f"], (NUMBERS,), {}, "none")
     assert found.data()["source"] == [] and links.graph_lines(found.stages.graph)
 

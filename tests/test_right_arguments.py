@@ -91,7 +91,7 @@ class Counting:
 
 def test_what_is_another_at_each_look_is_refused_with_a_line():
     counting = Counting()
-    with pytest.raises(ms.TraceError, match=f"{HERE}:\\d+: .*(another at each look|next).*(Ask|Take)"):
+    with pytest.raises(ms.TraceError, match=f"{HERE}:\\d+: .*traced twice, and gave two different programs.*Draw or ask outside"):
         ms.jit(lambda x: x * counting.k, target="reference")(X)
 
 
@@ -102,8 +102,7 @@ def test_equal_options_made_anew_are_one_program():
     assert len(jitted._ready) == 1
 
 
-@pytest.mark.parametrize("given, change", [({1.0}, lambda k: k.add(2.0)), (bytearray(b"\1"), lambda k: k.append(5)),
-                                           (collections.deque([1.0]), lambda k: k.append(3.0))], ids=["set", "bytearray", "deque"])
+@pytest.mark.parametrize("given, change", [({1.0}, lambda k: k.add(2.0)), (collections.deque([1.0]), lambda k: k.append(3.0))], ids=["set", "deque"])
 def test_an_argument_that_changes_is_read_anew(given, change):
     jitted = ms.jit(lambda x, k: x * sum(k), target="reference")
     for _ in range(3):
@@ -119,9 +118,3 @@ def test_another_layout_of_an_array_outside_is_refused_at_its_line(ask):
     held.w = np.asfortranarray(held.w)
     with pytest.raises(ms.TraceError, match=f"{HERE}:\\d+: .*memory"):
         jitted(X)
-
-
-def test_more_objects_than_a_call_may_look_at_are_refused():
-    many = [[float(i)] for i in range(30_000)]
-    with pytest.raises(ms.TraceError, match=f"{HERE}:.*more than 20,000 objects outside of the program, such as many.*Pass what the program reads"):
-        ms.jit(lambda x: x * many[29_000][0], target="reference")(X)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sources import evaluated
 
 import minisitch as ms
 
@@ -101,7 +102,7 @@ def test_without_exact_values_stay_wide():
 def test_a_sum_of_products_rounds_once(line, target):
     """As np.dot: the squares of these are no float16, and their root is."""
     x = (np.arange(1, 40) * 1e-4).astype(np.float16)
-    program = eval(f"lambda x, y: {line}", {"np": np})
+    program = evaluated(f"lambda x, y: {line}", {"np": np})
     with np.errstate(all="ignore"):
         wanted = program(x, x.reshape(3, 13))
         found = ms.jit(program, target=target)(x, x.reshape(3, 13))

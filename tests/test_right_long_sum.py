@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from nests import found, phases
+from sources import evaluated
 
 import minisitch as ms
 from minisitch.kernel.ir import Loop
@@ -129,7 +130,7 @@ def test_the_zero_that_a_sum_of_zeros_is_depends_on_where_it_starts(target, dtyp
 
 @pytest.mark.parametrize("line", ["np.add.reduce(x[:0], initial=None)", "np.sum(x, initial=None, where=x == 0)"])
 def test_a_sum_that_starts_nowhere_raises_numpys_error(line):
-    f = eval(f"lambda x: {line}", {"np": np})
+    f = evaluated(f"lambda x: {line}", {"np": np})
     with pytest.raises(ValueError, match="identity"):
         f(np.ones(3))
     with pytest.raises(ValueError, match="identity"):

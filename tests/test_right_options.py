@@ -6,6 +6,7 @@ from types import FunctionType
 
 import numpy as np
 import pytest
+from sources import evaluated
 
 import minisitch as ms
 
@@ -31,7 +32,7 @@ RAISED = [
 
 
 def program(line: str) -> FunctionType:
-    return eval(f"lambda x, i, d, m, o: {line}", {"np": np})
+    return evaluated(f"lambda x, i, d, m, o: {line}", {"np": np})
 
 
 def arguments() -> tuple:

@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pytest
 from numpy.lib.stride_tricks import sliding_window_view
+from sources import executed
 
 import minisitch as ms
 from minisitch.trace import refusals
@@ -20,7 +21,7 @@ SPACE = {"np": np, "math": math, "ms": ms, "sliding_window_view": sliding_window
 
 # what is refused -> what its remedy makes of it, and a part of the remedy
 FOLLOWED = {
-    "float(x[0]) * 2": ("x[0] * 2", "Compute with the array as with a number"),
+    "float(x[0]) // 2": ("x[0] // 2", "Compute with the array as with a number"),
     "int(x[2]) + 1": ("x[2].astype(np.int64) + 1", "Write x.astype(np.int64)"),
     "round(x[2], 1)": ("np.round(x[2], 1)", "Write np.round(x, digits)"),
     "np.where(bool(x[0]), x, y)": ("np.where(x[0] != 0, x, y)", "np.where(x != 0, a, b)"),
@@ -39,12 +40,8 @@ FOLLOWED = {
     "np.vectorize(lambda e: e if e > 0 else -e)(x)": ("(lambda e: np.where(e > 0, e, -e))(x)", "f(x), and write np.where in it for if"),
     "np.float32(x[0])": ("x[0].astype(np.float32)", "Write x.astype(dtype)"),
     "np.median(x)": ("np.sort(x)[2]", "Write np.sort(x, axis=...)"), "np.partition(x, 1)[1]": ("np.sort(x)[1]", "np.sort(x, axis=...)"),
-    "np.convolve(x, y[:3], 'valid')": ("sliding_window_view(x, 3) @ y[:3][::-1]", "A convolution takes v[::-1]"),
-    "np.convolve(x, y[:3])": ("sliding_window_view(np.pad(x, 2), 3) @ y[:3][::-1]", "np.pad(x, len(v) - 1) in place of x"),
-    "np.correlate(x, y[:3])": ("sliding_window_view(x, 3) @ y[:3]", "sliding_window_view(x, len(v)) @ v for mode='valid'"),
     "np.interp(x, t, s)": ("(lambda i: s[i] + (x - t[i]) * ((s[i + 1] - s[i]) / (t[i + 1] - t[i])))"
                            "(np.clip(np.sum(t <= x[..., None], -1) - 1, 0, len(t) - 2))", "i = np.clip(np.sum(xp <= x[..., None], -1) - 1"),
-    "np.linspace(x[0], x[2], 6)": ("x[0] + np.arange(6) * ((x[2] - x[0]) / (6 - 1))", "start + np.arange(n) * ((stop - start) / (n - 1))"),
     "np.array_equal(x, x)": ("np.all(x == x)", "Return np.all(a == b)"), "np.allclose(x, y)": ("np.all(np.isclose(x, y))", "or of np.isclose(a, b)"),
     "np.searchsorted(t, x)": ("np.sum(t < x[..., None], axis=-1)", "Count: np.sum(x < v[..., None], axis=-1)"),
     "np.searchsorted(t, x, 'right')": ("np.sum(t <= x[..., None], axis=-1)", "<= for side='right'"),
@@ -79,7 +76,7 @@ def written(text):
     """The function f of a text, whose lines are known as those of a file are."""
     name, space = f"remedy {text}", dict(SPACE)
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    exec(compile(text, name, "exec"), space)
+    executed(text, space, name)
     return space["f"]
 
 
@@ -99,8 +96,6 @@ def test_a_followed_remedy_traces_and_is_right(refused):
 
 
 STATEMENTS = {
-    "np.putmask(x, x > 1, 0.0)": ("x[...] = np.where(x > 1, 0.0, x)", "Write x[...] = np.where(mask, values, x)"),
-    "np.place(x, x > 1, [0.0])": ("x[...] = np.where(x > 1, 0.0, x)", "x[...] = np.where"),
     "while x[0] < 9: x = x * 2": ("for _ in range(5): x = np.where(x[0] < 9, x * 2, x)", "x = np.where(going_on, new, x)"),
     "if x[0] > 1: x = -x": ("x = np.where(x[0] > 1, -x, x)", "np.where(condition, a, b)"),
     "for _ in range(x.argmax()): x = x + 1": ("for _ in range(2): x = x + 1", "pass it as a Python int"),

@@ -9,6 +9,7 @@ from types import FunctionType
 
 import numpy as np
 import pytest
+from sources import executed
 
 import minisitch as ms
 
@@ -24,7 +25,7 @@ OTHER = ["a[K.T] = V.T", "a[K.T] += V.T.copy()", "a[K[::-1]] = V[::-1]", "m[k[::
 
 def program(line: str) -> FunctionType:
     scope: dict = {"np": np}
-    exec(f"def f(a, m, k, v, K, V, W):\n    {line}\n    return a, m", scope)
+    executed(f"def f(a, m, k, v, K, V, W):\n    {line}\n    return a, m", scope)
     return scope["f"]
 
 

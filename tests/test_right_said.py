@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from programs import softmax
+from sources import executed
 
 import minisitch as ms
 from minisitch.explain import demo
@@ -46,7 +47,7 @@ WIDE = {  # line -> whether float32 becomes float64 there
 @pytest.mark.parametrize("line", WIDE)
 def test_float64_by_accident_is_a_note_with_its_line(line):
     space = {"np": np}
-    exec(compile(f"def f(x):\n    y = np.tanh(x)\n    return {line}\n", "model.py", "exec"), space)
+    executed(f"def f(x):\n    y = np.tanh(x)\n    return {line}\n", space, "model.py")
     f = space["f"]
     assert (f(X).dtype == np.float64) == WIDE[line]
     said, table = str(ms.explain(f, X)), ms.compare(f, X, target="python", strategies=("none",), seconds=0.01)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy_api import differs, verdict
+from sources import executed
 
 import minisitch as ms
 from minisitch import simt
@@ -112,7 +113,7 @@ def test_where_the_layout_of_an_argument_decides_only_c_order_is_taken(function)
 def test_what_is_read_of_an_argument_in_another_order_is_numpys(line):
     x = np.asfortranarray(np.arange(12.0).reshape(3, 4))
     space = {"np": np}
-    exec(f"def program(x):\n    y = {line}\n    x += 1\n    return y" if "copy" in line else f"def program(x): return {line}", space)
+    executed(f"def program(x):\n    y = {line}\n    x += 1\n    return y" if "copy" in line else f"def program(x): return {line}", space)
     assert differs(ms.jit(space["program"], target="python")(x.copy("F")), space["program"](x.copy("F"))) == ""
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy_api import POOL, outcome, program
+from sources import executed
 
 import minisitch as ms
 
@@ -94,7 +95,7 @@ def test_python_numbers_fit_or_raise_at_each_call(dtype):
     """One jitted function: what a number is decides at each call what NumPy does, whatever it was before."""
     for line in re.split(r";\s*", WITH_NUMBERS):
         space = {"np": np}
-        exec(f"def program(x, k):\n    {line}\n    return x", space)
+        executed(f"def program(x, k):\n    {line}\n    return x", space)
         jitted = ms.jit(space["program"], target="reference")
         for number in NUMBERS:
             want, expected = outcome(lambda: space["program"](np.arange(4).astype(dtype), number))  # noqa: B023

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sources import executed
 
 import minisitch as ms
 from minisitch import cpu_emit, cuda_emit, graph
@@ -33,7 +34,7 @@ EVIL = ["a\nimport os; os.pwned = 1\n#", "a\rpwned = 1", "a\x0cb", "a\u2028pwned
 def evil_function(name: str, body: str = "np.exp(x - np.max(x, axis=-1, keepdims=True)) * 2"):
     """A function whose file and whose own name are such a text."""
     space = {"np": np}
-    exec(f"def f(x):\n    return {body}\n", space)
+    executed(f"def f(x):\n    return {body}\n", space)
     return types.FunctionType(space["f"].__code__.replace(co_name=name, co_qualname=name, co_filename=name), space, "f")
 
 

@@ -12,6 +12,7 @@ from golden import compare
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 from numpy_programs import check_program, programs, random_program
+from sources import executed
 
 from minisitch.graph import Graph
 from minisitch.ops import EXACT, OPS
@@ -197,7 +198,7 @@ def test_a_snippet_rebuilds_the_case(seed):
     graph = random_graph(generator(seed), max_elements=200)
     inputs = random_inputs(graph, generator(seed), special=True)
     scope = {}
-    exec(snippet(graph, inputs), scope)
+    executed(snippet(graph, inputs), scope)
     assert scope["graph"] == graph
     for a, b in zip(scope["inputs"], inputs, strict=True):
         assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
@@ -311,7 +312,7 @@ def test_random_programs_trace_to_what_they_mean(first):
 @given(programs(max_lines=5))
 def test_programs_are_text_that_runs(program):
     scope = {}
-    exec(str(program), scope)
+    executed(str(program), scope)
     again = scope["program"](*scope["inputs"])
     for a, b in zip(again if isinstance(again, tuple) else (again,), _results(program), strict=True):
         np.testing.assert_array_equal(a, b)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sources import executed
 from trace_help import check
 
 from minisitch.errors import TraceError
@@ -184,7 +185,7 @@ MASKED = [
 @pytest.mark.parametrize("line", MASKED)
 def test_writes_under_a_mask(line: str) -> None:
     space: dict[str, Any] = {"np": np}
-    exec(f"def program(x, y, b, rows, cols):\n    {line}\n    return x", space)
+    executed(f"def program(x, y, b, rows, cols):\n    {line}\n    return x", space)
     x = numbered((4, 3))
     check(space["program"], x, x[::-1].copy(), x % 2 == 0, np.array([True, False, True, True]), np.array([True, False, True]))
 
@@ -209,10 +210,10 @@ def test_numpys_index_errors(index: Any, message: str) -> None:
 
 def test_a_reshape_of_unknown_layout_is_read_but_not_written() -> None:
     def read(x):
-        return (x.T * 2).reshape(-1)
+        return np.array(x, order="F").reshape(-1)
 
     def write(x):
-        flat = (x.T * 2).reshape(-1)
+        flat = np.array(x, order="F").reshape(-1)
         flat += 1
         return flat
     check(read, numbered((3, 4)), exact=True)

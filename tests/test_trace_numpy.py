@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import scipy.special
+from sources import evaluated
 from trace_help import check
 
 import minisitch as ms
@@ -137,7 +138,7 @@ ROWS = [row.strip() for table in (MATH, REDUCTIONS, SHAPES, PRODUCTS, INDEXING) 
 def test_one_line(row: str) -> None:
     used = [name for name in VALUES if name in compile(row, row, "eval").co_names]
     namespace = {"np": np, "NAN": NAN, "scipy": scipy, "erf": erf}
-    function = eval(f"lambda {', '.join(used)}: {row}", namespace)
+    function = evaluated(f"lambda {', '.join(used)}: {row}", namespace)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         check(function, *(VALUES[name] for name in used))
@@ -235,15 +236,15 @@ def test_an_index_out_of_bounds_is_still_found():
             ms.jit(lambda t, i: t[i], target="reference")(np.arange(5.0), index)
 
 
-def test_a_real_array_that_changes_during_the_trace_is_refused():
+def test_a_real_array_that_changes_during_the_trace_is_read_as_it_was():
     def f(x):
         k = np.linspace(0.0, 1.0, 3)
         y = x + k
         k *= 10
         return y, x + k
 
-    with pytest.raises(ms.TraceError, match=r"test_trace_numpy\.py:\d+ reads a real array of shape \(3,\) that changes while"):
-        ms.jit(f, target="reference")(np.zeros(3))
+    for got, want in zip(ms.jit(f, target="reference")(np.zeros(3)), f(np.zeros(3)), strict=True):
+        assert np.array_equal(got, want)
 
 
 def test_an_assignment_into_an_argument_is_refused():
@@ -315,9 +316,9 @@ def test_what_is_a_copy_of_a_transposed_array_is_one_here(change):
 
 
 @pytest.mark.parametrize("make", [
-    lambda x: np.zeros_like(x.T), lambda x: np.zeros(x.shape, order="F"), lambda x: np.full(x.shape, 1.0, order="F"),
-    lambda x: np.ones(x.shape, order="F"), lambda x: np.array(x, order="F"), lambda x: x.astype(x.dtype, order="F"), lambda x: x.T + 1,
-], ids=range(7))
+    lambda x: np.zeros(x.shape, order="F"), lambda x: np.full(x.shape, 1.0, order="F"),
+    lambda x: np.ones(x.shape, order="F"), lambda x: np.array(x, order="F"), lambda x: x.astype(x.dtype, order="F"),
+], ids=range(5))
 def test_a_layout_that_is_not_known_is_read_and_refused_to_be_written_flat(make):
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -365,7 +366,7 @@ class State:
 
 def test_a_result_that_hides_traced_arrays_in_an_object_is_refused():
     for hides in (lambda x: State(1, x + 1), lambda x: (x, [State(1, x * 2)]), lambda x: types.SimpleNamespace(y=x)):
-        with pytest.raises(ms.TraceError, match=r"a (State|SimpleNamespace) that holds a traced array.*tuples"):
+        with pytest.raises(ms.TraceError, match=r"a (State|SimpleNamespace) that it has made.*tuple"):
             ms.jit(hides, target="reference")(np.ones(3))
     with pytest.raises(ms.TraceError, match="a State that it has made.*every call would return the same object"):
         ms.jit(lambda x: (State(3, None), x), target="reference")(np.ones(3))

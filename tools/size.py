@@ -24,11 +24,11 @@ ROAD = ("strategies.astitch", "stitch.body", "stitch.loops", "schedule", "kernel
 AFTERNOON = ("graph", "fuse", "strategies.astitch", "stitch.dominants", "stitch.subroots", "stitch.mapping", "stitch.plan",
              "stitch.loops", "kernel", "kernel.ir", "kernel.verify", "schedule", "cuda_emit", "lower")
 BUDGETS = {
-    "package, code lines": 23_940,  # without course/ and the explorer, which have bounds of their own
+    "package, code lines": 24_500,  # without course/ and the explorer, which have bounds of their own
     "course, code lines": 2_009,
     "explorer, code lines": 617,
-    "road, code lines": 3_400,
-    "afternoon path, code lines": 2_000,
+    "road, code lines": 3_500,
+    "afternoon path, code lines": 2_100,
     "road, tokens a code line": 10.5,
     "package, lines over 100 columns, percent": 2.8,
 }

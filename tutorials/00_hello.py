@@ -42,8 +42,12 @@ print("largest difference from NumPy:", np.abs(y - softmax(x)).max())
 
 # %% [markdown]
 # The first call recorded what the function does with arrays of this shape, decided what to fuse, and compiled
-# it. Later calls only run.
-#
+# it. Later calls only run. To be sure, ask for a check: each call then runs NumPy, too, and compares.
+
+# %%
+assert np.allclose(ms.jit(softmax, target="cpu", check=True)(x), y)
+
+# %% [markdown]
 # A **strategy** is a rule for what to fuse. The strategy `none` gives each operation a kernel of its own, as
 # NumPy does. `astitch`, named after a paper, fuses all it can. `lower` stops the compiler on its way, here
 # when the strategy has made its plan. Nothing runs.

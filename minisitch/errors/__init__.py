@@ -75,5 +75,9 @@ class PipelineError(MinisitchError):
     """A pipeline cannot run: its stages wait for each other, or not all its blocks are resident."""
 
 
+class CheckError(MinisitchError):
+    """A jitted function gives something else than the plain function (``jit(f, check=True)``)."""
+
+
 class LoopWarning(MinisitchError, UserWarning):
     """A Python loop is unrolled into thousands of operations, or compiles anew in each round."""

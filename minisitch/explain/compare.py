@@ -221,7 +221,7 @@ def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | N
     inputs = [np.asarray(x) for x in (*leaves, *program.outside(leaves))]
     truth = evaluate(program.graph, inputs, float64=True)
     ready = {} if target == "reference" else _each(lambda name: assemble(lowered[name], target), lowered, failed)
-    errors = _each(lambda n: _error(ready[n].outputs([np.array(x) for x in leaves]) if ready else
+    errors = _each(lambda n: _error(ready[n].outputs(copy.deepcopy(leaves)) if ready else
                                        evaluate(lowered[n].graph, inputs), truth),
                    ready or lowered, failed, "stepping" if target == "step" else "running")
     remark += "".join(f" No row for {n}: {type(why).__name__}: {why}." for n, why in failed.items())
@@ -272,8 +272,7 @@ def sample(value: Any, seed: int = 0) -> Any:
 
 def _call(run: Executable, leaves: Sequence[Any]) -> Callable[[], Any]:
     """A repeatable call, with copies of the arguments that are written to."""
-    written = {i for i, _ in run.stages.program.mutated}
-    own = [np.array(x) if i in written else x for i, x in enumerate(leaves)]
+    own = copy.deepcopy(leaves) if run.stages.program.mutated else leaves
     return lambda: run.run(own)
 
 

@@ -132,6 +132,9 @@ class Report:
                "", f"# after simplify: {count(len(graph), 'node')}", str(graph), "", str(plan)]
         if said := widened(self.stages.program.graph):
             out += ["", f"# {said}"]
+        if once := self.stages.program.once:
+            out += ["", "# looked at once, while the function was traced: later calls keep these arrays"]
+            out += [f"  {each.type} at {each.where}{f', from {each.made}()' if each.made else ''}" for each in once]
         for card in self.cards:
             launched = f", launched {card.launches} times" if card.launches > 1 else ""
             same = card.body.origin == tuple(range(len(graph)))

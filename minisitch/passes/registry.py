@@ -18,6 +18,8 @@ being asked for, it needs a place in ``DEFAULTS``, and a golden text in ``tests/
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from os.path import dirname
+from traceback import walk_tb
 from typing import Any, TypeVar
 
 from ..device import Device
@@ -87,16 +89,24 @@ def _registering(what: str, name: str, kind: str = "") -> Callable[[AnyPass], An
     return register
 
 
+PACKAGE = dirname(dirname(__file__))
+
+
 def _applied(name: str, function: Callable[[Any], Any], value: Kernel | StitchPlan) -> Any:
     """What a pass makes of a kernel or plan.
 
-    Raises PassError if it fails, or returns something else.
+    Raises PassError if it fails, or returns something else. An error of neither the pass's file nor this package, such
+    as one that a signal's handler raises meanwhile, stays what it is.
     """
     try:
         made = function(value)
     except (PassError, PlanError, KernelError):
         raise
     except Exception as raised:
+        path = [*walk_tb(raised.__traceback__)][-1][0].f_code.co_filename
+        if path != getattr(function, "__code__", _applied.__code__).co_filename and not path.startswith(PACKAGE):
+            raised.add_note(f"while the pass {name} ran")
+            raise
         said = f"pass {name} raised {type(raised).__name__}: {raised}"
         raise PassError(said, name, "raised") from raised
     if not isinstance(made, type(value)):

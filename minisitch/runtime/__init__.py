@@ -29,6 +29,7 @@ import threading
 import types
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,7 +37,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Device
-from ..errors import LoopWarning, MinisitchError, PlanError, needs
+from ..errors import CheckError, LoopWarning, MinisitchError, PlanError, needs
 from ..errors.nearest import near
 from ..errors.progress import shown, working
 from ..fuse import STRATEGIES
@@ -44,12 +45,24 @@ from ..graph import Graph, TensorType
 from ..lower import STAGES, Stages, lower_program, program_of, stage_at
 from ..passes.registry import chosen, for_target
 from ..strategies.regions import runs_in_numpy
-from ..trace import Program, Stale, trace
+from ..trace import Program, Stale, Static, Unlike, trace
+from ..trace.calls import call as traced_call
+from ..trace.outside import is_plain
 from ..trace.parser import parse_type
 from ..trace.recorder import ACTIVE, program_file, program_line, refuse
-from ..trace.shim import rebind
 from ..trace.tracebacks import door, shorten
-from ..trace.tree import Inputs, Numbers, flatten, is_array, require_end, type_of, unflatten, with_statics
+from ..trace.tree import (
+    Inputs,
+    Numbers,
+    flatten,
+    is_array,
+    named_parts,
+    require_end,
+    told,
+    type_of,
+    unflatten,
+    with_statics,
+)
 from .assemble import assemble
 from .cuda import offline
 from .executable import Executable, NumpyExecutable, ReferenceExecutable
@@ -78,6 +91,7 @@ class Options:
     device: str | Device | None = None
     exact: bool = True
     passes: Passes = None
+    check: bool = False
 
 
 # ---------------------------------------------------------------- lower
@@ -208,7 +222,7 @@ class Jitted:
     """A NumPy function that is compiled for each combination of shapes, dtypes and constants."""
 
     # Not in __dict__, which a program that calls this function reads again at each call.
-    __slots__ = ("__dict__", "__weakref__", "_anew", "_ints", "_numbers", "_ready", "_varied")
+    __slots__ = ("__dict__", "__weakref__", "_anew", "_ints", "_numbers", "_objects", "_ready", "_varied")
 
     def __init__(self, fn: Callable[..., Any], options: Options) -> None:
         self.__name__ = self.__qualname__ = type(fn).__name__  # for a callable without a name
@@ -217,6 +231,7 @@ class Jitted:
         self.options = options
         self._owner: Callable[[], Any] | None = None  # for a method: returns the object
         self._ready = Programs()  # signature -> program
+        self._objects: Counter[Any] = Counter()  # how often objects among the arguments made it compile, by their classes
         self._anew = 0  # how often values outside made it compile
         self._varied: set[int] = set()  # places of ints that changed between calls
         self._numbers = Numbers(varied=self._varied)  # which Python numbers are arguments
@@ -230,7 +245,7 @@ class Jitted:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if ACTIVE.get() is not None:  # the caller is being traced: become a part of its program
-            return rebind(self.function)(*args, **kwargs)
+            return traced_call(self.function, *args, **kwargs)
         try:
             leaves, key = _signature(args, kwargs, self._numbers)
             run = self._ready.get(key)
@@ -241,9 +256,17 @@ class Jitted:
             except Stale as error:  # an error of what follows has no context of ours
                 why = str(error)
             return self._again(run, leaves, key, args, kwargs, why)
+        except Unlike:  # the plain function raises, warns, or has other numbers
+            pass
         except Exception as error:
-            shorten(error, program_file(self))
-            raise
+            if not getattr(error, "wrote", False):
+                shorten(error, program_file(self))
+                raise
+        return self._plainly(args, kwargs)  # what it has written before an error stays written
+
+    def _plainly(self, args: tuple, kwargs: dict) -> Any:
+        """A call that no program can make."""
+        return self.function(*args, **kwargs)
 
     def _again(self, run: RunCall, leaves: Sequence[Any], key: Any, args: tuple, kwargs: dict,
                why: str) -> Any:
@@ -268,8 +291,9 @@ class Jitted:
         try:
             return run.run(leaves)
         except Stale as error:
-            raise refuse(f"what {self.__name__} reads outside is another at each look", str(error) or "it changes by itself",
-                         "Ask outside, and pass the answer in as an argument", program_line(self)) from None
+            raise refuse(f"what {self.__name__} reads outside is another at each look", f"it changes by itself, or the function "
+                         f"changes it ({error})", "Ask outside, and pass the answer in as an argument",
+                         (error.line, "") if error.line else program_line(self)) from None
 
     def _compile_once(self, key: Any, args: tuple, kwargs: dict) -> tuple[Sequence[Any], RunCall]:
         """Compile a key in one thread while others wait. If it fails, the next thread tries."""
@@ -301,14 +325,31 @@ class Jitted:
                 return program, key
             self._numbers.fixed |= {place for place, i in zip(inputs.places, positions, strict=True) if i in program.fixed}
 
+    def _program(self, args: tuple, kwargs: dict) -> tuple[Sequence[Any], Program | None]:
+        """The leaves of a call and its program. None if the plain function ran."""
+        leaves, key = _signature(args, kwargs, self._numbers)
+        run: Any = self._ready.find(key)
+        return leaves, getattr(getattr(run, "stages", run), "program", None)
+
     def _start(self, args: tuple, kwargs: dict) -> RunCall:
         """Compile the program of a first call, and remember it."""
         with working(self.__qualname__):
             program, key = self._traced(args, kwargs)
             if found := self._ready.find(key):  # another call differed only in a number
                 return found
+            self._notice_objects(program)
             self._ready[key] = made = self._build(program)
             return made
+
+    def _notice_objects(self, program: Program) -> None:
+        """Warn if only objects among the arguments are others at each call: each makes a program."""
+        objects = [part.value for _, part in named_parts(program.inputs) if isinstance(part, Static) and not is_plain(part.value)]
+        kinds = (*map(type, objects), *(str(program.graph[i].type) for i in program.graph.inputs)) if objects else ()
+        self._objects[kinds] += bool(objects)
+        if self._objects[kinds] == MANY_ANEW:
+            warnings.warn(f"{program_line(self)[0]}: {self.__name__} is compiled for the {MANY_ANEW}th object of its arguments "
+                          f"({', '.join(dict.fromkeys(type(each).__name__ for each in objects))}). Make the object once, outside, "
+                          "or pass what changes as arrays and numbers", LoopWarning, stacklevel=5)
 
     @door
     def compile(self, /, *args: Any, **kwargs: Any) -> RunCall:
@@ -357,7 +398,37 @@ class Jitted:
         found = _find(module, name)
         if found is self:
             return name
-        return (_restore, (module, name, self.options)) if isinstance(found, Jitted) else (Jitted, (fn, self.options))
+        return (_restore, (module, name, self.options)) if isinstance(found, Jitted) else (type(self), (fn, self.options))
+
+
+class Checked(Jitted):
+    """A jitted function whose calls also run the plain function (``jit(f, check=True)``)."""
+
+    __slots__ = ()
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if ACTIVE.get() is not None:
+            return traced_call(self.function, *args, **kwargs)
+        check = importlib.import_module("minisitch.testing.check")  # a later room
+        (plain_args, plain_kwargs), left = check.copied((args, kwargs))
+        _, before = check.copied((args, kwargs))
+        want, error = check.outcome(self.function, plain_args, plain_kwargs)
+        got, own = check.outcome(super().__call__, args, kwargs)
+        if own is not None and (isinstance(own, MinisitchError) or type(own) is type(error)):
+            raise own
+        if own is not None or error is not None:
+            raise CheckError(f"{self.__name__} raises {own!r}, and the plain function {error!r}") from (own or error)
+        if isinstance(got, check.Plain):
+            return got.result
+        leaves, program = self._program(args, kwargs)
+        if program is not None:
+            inputs, plain = ([made.get(id(leaf), leaf) for leaf in leaves] for made in (before, left))
+            check.compare(self.__name__, program, [*inputs, *program.outside(leaves)], got, want, plain, leaves,
+                          lambda: trace(self.function, plain_args, plain_kwargs, self._numbers))
+        return got
+
+    def _plainly(self, args: tuple, kwargs: dict) -> Any:
+        return importlib.import_module("minisitch.testing.check").Plain(super()._plainly(args, kwargs))
 
 
 def _bound(fn: Callable[..., Any], owner: Callable[[], Any] | None) -> Callable[..., Any]:
@@ -376,7 +447,7 @@ class _Method:
         methods, key = _methods.setdefault(self.function, {}), id(self.instance)
         if key not in methods:
             fn = self.function
-            bound = Jitted(fn.__wrapped__, fn.options)
+            bound = type(fn)(fn.__wrapped__, fn.options)
             try:
                 bound._owner = weakref.ref(self.instance, lambda _: methods.pop(key, None))
             except TypeError:
@@ -401,7 +472,7 @@ _methods: weakref.WeakKeyDictionary[Jitted, dict[int, Jitted]] = weakref.WeakKey
 
 @door
 def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target: str = "auto",
-        device: str | Device | None = None, exact: bool = True, passes: Passes = None) -> Any:
+        device: str | Device | None = None, exact: bool = True, passes: Passes = None, check: bool = False) -> Any:
     """Compile a NumPy function at its first call, for each combination of shapes and dtypes.
 
     Use it as ``@jit``, ``@jit(strategy="xla")`` or ``jit(fn)``.
@@ -411,10 +482,15 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
     function asks for its value (``if lr > 0``, ``int(lr)``, ``x ** p``). An int becomes an argument
     when it alone changes between calls. Arrays are used in C order, and copied if they are not.
 
-    Values outside. Globals, closures, attributes and elements of lists and dicts are read again at
-    each call. A new array of the same shape and dtype is simply used. Another shape, number, flag
-    or function compiles again. Raises TraceError if the function writes outside values, draws
-    random numbers from an outside generator, or reads a clock.
+    Values outside. What the function reads by a plain path is read again at each call: a global or
+    closure name, then attributes and items of your own objects, lists, dicts and tuples. A new
+    array of the same shape and dtype is simply used. Another shape, number, flag or function
+    compiles again. Everything else is looked at once, while the function is traced. It is traced
+    twice: raises TraceError if that gives two programs, and if the function writes to an array from
+    outside.
+
+    ``check``: each call also runs the plain function, and raises CheckError where the results
+    differ. MINISITCH_CHECK=1 checks all functions.
 
     ``strategy``: how operations are fused, one of ``minisitch.STRATEGIES``. ``device``: the machine
     that is planned for, such as ``"v100"``. Without it: this machine, or an H100 for ``step``,
@@ -438,7 +514,7 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
     Raises MinisitchError if ``fn`` is not callable, DeviceError for an unknown target.
     """
     chosen = tuple(passes) if isinstance(passes, Collection) and not isinstance(passes, str) else passes
-    options = Options(strategy, target, device, exact, chosen)
+    options = Options(strategy, target, device, exact, chosen, check)
     if fn is None:
         return functools.partial(jit, **vars(options))
     if isinstance(fn, staticmethod | classmethod):  # @jit may stand above or below these
@@ -447,7 +523,8 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
         raise MinisitchError(f"jit takes a function, not {fn!r:.60}; write jit(f), or @jit(strategy='astitch')")
     if target != "auto":
         choose_target(target)
-    return Jitted(fn.__wrapped__ if isinstance(fn, Jitted) else fn, options)
+    asked = check or os.environ.get("MINISITCH_CHECK", "0") not in ("", "0", "off")
+    return (Checked if asked else Jitted)(fn.__wrapped__ if isinstance(fn, Jitted) else fn, options)
 
 
 def _signature(args: tuple, kwargs: dict, numbers: Numbers, inputs: Inputs | None = None) -> tuple[Sequence[Any], tuple]:
@@ -491,7 +568,7 @@ def _add_to_key(value: Any, leaves: list[Any], key: list[Any], inputs: Inputs) -
             # repr tells 0.0 from -0.0, and makes nan equal to itself.
             key += kind, value if value and value == value else repr(value)
     elif kind is dict:
-        key += kind, tuple(value)
+        key += kind, tuple(value), told([*value])
         for part in value.values():
             _add_to_key(part, leaves, key, inputs)
     elif kind is tuple or kind is list:

@@ -39,7 +39,7 @@ import numpy as np
 
 from ..graph import TensorType, identifier
 from ..reference import Array
-from ..trace import Program
+from ..trace import Program, Unlike, unlike_message
 from ..trace.recorder import refuse
 from ..trace.tree import Branch, Leaf, Tree, refuse_other_meanings
 from .cpu.compile import remember_lines
@@ -205,9 +205,9 @@ class CallWriter:
         count = len(inputs) - len(program.captured)
         if count:
             self.line(f"{_tuple(map(self.shaped, inputs[:count]))} = leaves")
-        if program.reader:
+        if program.paths:
             taken = f"{_tuple(map(self.shaped, inputs[count:]))} = " if inputs[count:] else ""
-            self.line(f"{taken}{self.bind('read_again', program.reader.function)}(leaves)"
+            self.line(f"{taken}{self.bind('read_again', program.paths.read)}(leaves)"
                       "  # what the function uses from outside; raises Stale if it changed")
         else:
             for i, array in zip(inputs[count:], program.captured, strict=True):
@@ -286,8 +286,8 @@ def write_call(program: Program, slots: Sequence[Slot], steps: Sequence[Any], ch
         w.lines[begun:] = ["with np.errstate(all='ignore'):", *(f"    {line}" for line in w.lines[begun:])]
     if w.once:
         w.line("free.append(held)")
-    for position, error, message in program.guards:
-        w.line(f"if {results[position]}: raise {error.__name__}({message!r})")
+    if program.unlike:
+        w.line(f"if {results[program.unlike[0]]}: raise {w.bind('Unlike', Unlike)}({unlike_message(program.unlike[1])!r})")
     listed = f"[{', '.join(results)}]"
     w.line(f"if not nested: return {listed}")
     for source, output in program.mutated:

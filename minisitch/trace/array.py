@@ -35,14 +35,15 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ..errors import MinisitchError
 from ..graph import TensorType
-from .numbers import Number, fitting, plain
 from .recorder import ACTIVE, Recorder, assigns_element, check_dtype, current, refuse, user_file
-from .refusals import LOST, NO_VALUE, REMEDIES, called_by, refuse_value
+from .refusals import LOST, NO_VALUE, REMEDIES, refuse_value
+from .scalars import Number, fitting, plain
 from .tree import refuse_other_meanings
 
 # NumPy's function -> handler; NumPy's own source is traced for others
 FUNCTIONS: dict[Callable, Callable] = {}
 
+Like = tuple["TracedArray", ...] | bool  # see ``fresh``
 traced: Any = np  # NumPy's functions return traced arrays here, which their annotations cannot say
 
 # what only an array of NumPy can answer
@@ -59,11 +60,6 @@ class Move:
     op: str
     attrs: tuple[tuple[str, Any], ...] = ()
     indices: tuple[int, ...] = ()  # of a gather: the nodes of its indices
-
-    @property
-    def unsure(self) -> bool:
-        """Whether NumPy makes a copy here for some memory layouts."""
-        return ("mode", "unsure") in self.attrs
 
     def take(self, recorder: Recorder, parent: int) -> int:
         """The view's node, from the parent's."""
@@ -93,14 +89,16 @@ class Storage:
 
     ``node`` holds its contents, and ``version`` counts writes. ``scalar``: NumPy would have made a
     scalar here, which nothing changes in place. ``swapped``: the storage of an argument whose bytes
-    are in the other order than this machine's, or of a copy of it.
+    are in the other order than this machine's, or of a copy of it. ``layout``: the inputs that
+    decide in which order it is. They are taken to be in C order.
     """
 
-    __slots__ = ("node", "scalar", "swapped", "version")
+    __slots__ = ("layout", "node", "scalar", "swapped", "version")
 
     def __init__(self, node: int, scalar: bool = False) -> None:
         self.node = node
         self.scalar = scalar
+        self.layout: frozenset[int] = frozenset()
         self.swapped = False
         self.version = 0
 
@@ -116,7 +114,7 @@ class OutsideStorage(Storage):
     def __init__(self, recorder: Recorder, array: np.ndarray, name: str) -> None:
         self.recorder, self.array, self.name = recorder, array, name
         self.type = TensorType(array.shape, array.dtype.name)
-        self.scalar, self.swapped, self.version = False, False, 0
+        self.scalar, self.swapped, self.version, self.layout = False, False, 0, frozenset([id(array)])
 
     @property
     def node(self) -> int:  # type: ignore[override]
@@ -135,7 +133,7 @@ class TracedArray(NDArrayOperatorsMixin):
     __slots__ = ("_move", "_node", "_parent", "_seen", "_storage", "recorder", "strides_in_elements", "type")
     __array_priority__ = 1000
     __getitem__: Callable[..., Any]  # in indexing
-    __array_ufunc__: Callable[..., Any]  # in ufuncs; __array_function__ is in shim
+    __array_ufunc__: Callable[..., Any]  # in ufuncs; __array_function__ is in creation
 
     def __init__(self, recorder: Recorder, storage: Storage, type: TensorType, *, parent: TracedArray | None = None,
                  move: Move | None = None, strides: tuple[int, ...] | None = None) -> None:
@@ -181,13 +179,13 @@ class TracedArray(NDArrayOperatorsMixin):
 
     def _require_layout(self, happened: str) -> None:
         """Raise TraceError for a reshape that may be a view or a copy, as the layout is unknown."""
-        if self._move.op == "reshape" and (self._move.unsure or (self.strides_in_elements is None
-                                                                 and not only_ones_differ(self.shape, self._parent.shape))):
+        mode, parent = dict(self._move.attrs).get("mode"), self._parent
+        same = only_ones_differ(self.shape, parent.shape)
+        if self._move.op == "reshape" and (mode == "unsure" or (self.strides_in_elements is None and not same)):
             raise refuse(f"a reshape of a transposed result is {happened}",
                          "whether NumPy makes it a view or a copy depends on the memory layout, which is not traced",
                          "Write .reshape(...).copy(), or assign to the array before it is reshaped")
-        mode, parent = dict(self._move.attrs).get("mode"), self._parent
-        always = mode == "flat" or parent.ndim == 1 or only_ones_differ(self.shape, parent.shape)
+        always = mode == "flat" or parent.ndim == 1 or same
         if self._move.op == "reshape" and (mode == "ravel" or not always):
             self.recorder.by_layout(self)  # this view of an argument might be a copy
 
@@ -214,16 +212,17 @@ class TracedArray(NDArrayOperatorsMixin):
 
     # ------------------------------------------------------------ what an ndarray knows
     shape = property(lambda self: self.type.shape)
-    dtype = property(lambda self: np.dtype(self.type.dtype).newbyteorder("S" if self._storage.swapped else "="))
+    dtype = property(lambda self: dtype_of(self.type.dtype, self._storage.swapped))
     ndim = property(lambda self: self.type.rank)
     size = property(lambda self: self.type.size)
     itemsize = property(lambda self: self.type.itemsize)
     nbytes = property(lambda self: self.type.nbytes)
-    flags = property(lambda self: Flags(self))
     T = property(lambda self: traced.transpose(self))
     mT = property(lambda self: traced.matrix_transpose(self._no_scalar("mT")))
     real = property(lambda self: self, lambda self, value: self.fill(value))
-    imag: Any  # in shapes
+    imag: Any  # these are in shapes
+    flags: Any
+    strides: Any
     # All elements in C order, for reading and writing in any layout. A reshape might copy.
     flat = property(lambda self: view(self, "reshape", shape=(self.type.size,), strides=(1,), mode="flat"),
                     lambda self, value: self.put(np.arange(self.size), value))
@@ -239,10 +238,13 @@ class TracedArray(NDArrayOperatorsMixin):
         return (self[i] for i in range(self.shape[0]))
 
     def __repr__(self) -> str:
-        frame = sys._getframe(1)  # of the program, or of a debugger or library that prints
-        if ACTIVE.get() and user_file(frame.f_code.co_filename) and called_by(frame)[1] is not print:
+        # the program asks, or a library that prints
+        recorder, frame = ACTIVE.get(), sys._getframe(1)
+        asks = recorder and (recorder.called or (user_file(frame.f_code.co_filename) and repr))
+        if asks and asks is not print and not isinstance(asks, FunctionType):
             return repr(self.known("repr")[() if self.is_scalar else ...])
-        return f"Array({self.type})"
+        self.recorder.shown.add(text := f"Array({self.type})")
+        return text
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("_") or name in ("recorder", "type", "strides_in_elements", "real", "flat"):
@@ -266,54 +268,15 @@ class TracedArray(NDArrayOperatorsMixin):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.known("array"), dtype=dtype)
 
-    def __bool__(self) -> bool:
-        return bool(self.known("bool"))
-
-    def __int__(self) -> int:
-        return int(self.known("int"))
-
     def __index__(self) -> int:
         if self.dtype.kind not in "iu":
             raise TypeError("only integer scalar arrays can be converted to a scalar index")
         return int(self.known("index"))
 
-    def __float__(self) -> float:
-        return float(self.known("float"))
-
-    def __complex__(self) -> complex:
-        return complex(self.known("complex"))
-
-    def __trunc__(self) -> int:
-        return math.trunc(self.known("int").item())
-
-    def __round__(self, digits: int | None = None) -> Any:
-        return round(self.known("round").item(), digits)
-
-    def __str__(self) -> str:
-        return str(self.known("str"))
-
-    def __format__(self, spec: str) -> str:
-        return format(self.known("format")[()], spec)
-
     def __hash__(self) -> int:
         if not self.is_scalar:
             raise TypeError("unhashable type: 'numpy.ndarray'")
         return hash(self.known("hash")[()])
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.known("pickle").__reduce_ex__(protocol)
-
-    def __bytes__(self) -> bytes:
-        return bytes(self.known("memory"))
-
-    def __buffer__(self, flags: int) -> memoryview:  # from Python 3.12 on
-        return memoryview(self.known("memory"))
-
-    def item(self, *index: int) -> Any:
-        return self.known("item").item(*index)
-
-    def tolist(self) -> Any:
-        return self.known("tolist").tolist()
 
     # ------------------------------------------------------------ methods unlike NumPy's functions
     def _no_scalar(self, name: str) -> TracedArray:
@@ -332,6 +295,9 @@ class TracedArray(NDArrayOperatorsMixin):
         if self.is_scalar:
             raise TypeError(f"argument of type 'numpy.{self.dtype.name}' is not iterable")
         return bool(np.any(self == value))
+
+    def __array_namespace__(self, **version: Any) -> Any:
+        return np.empty(0).__array_namespace__(**version)
 
     def __delitem__(self, index: Any) -> None:
         raise ValueError("cannot delete array elements")
@@ -388,6 +354,7 @@ class TracedArray(NDArrayOperatorsMixin):
 
     def __getattr__(self, name: str) -> Any:
         real = self.dtype.type if self.is_scalar else np.ndarray
+        # NumPy's C code asks for an __array_interface__, and tries something else if there is none
         if not name.startswith("_") and hasattr(real, name):
             value = self.recorder.known(self.node, asks=True)
             if value is not None and name not in OF_MEMORY:
@@ -400,20 +367,48 @@ class TracedArray(NDArrayOperatorsMixin):
 TracedArray.__name__ = "traced array"  # errors of C code show this name
 
 
-class Flags:
-    """``x.flags``. The layout is known or refused. Ownership and write access are refused."""
+def _asking(seen: str, of_value: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, *args: of_value(self.known(seen), *args)
 
-    def __init__(self, array: TracedArray) -> None:
-        self._array = array
 
-    def __getattr__(self, name: str) -> bool:
-        if self._array.strides_in_elements is None or name not in ("c_contiguous", "f_contiguous", "contiguous", "fnc", "forc"):
-            raise refuse(f"x.flags.{name}", "the array has no memory while the program is traced", "Ask the result, outside")
-        self._array.recorder.by_layout(self._array)
-        return bool(getattr(stand_in(self._array).flags, name))
+for _name, _seen, _of_value in (
+        ("__bool__", "bool", bool), ("__int__", "int", int),
+        ("__float__", "float", float), ("__complex__", "complex", complex), ("__str__", "str", str),
+        ("__bytes__", "memory", bytes), ("__buffer__", "memory", lambda value, flags: memoryview(value)),
+        ("__format__", "format", lambda value, spec: format(value[()], spec)),
+        ("__reduce_ex__", "pickle", np.ndarray.__reduce_ex__),
+        ("__round__", "round", lambda value, *digits: round(value.item(), *digits)),
+        ("__trunc__", "int", lambda value: math.trunc(value.item())), ("tolist", "tolist", np.ndarray.tolist)):
+    setattr(TracedArray, _name, _asking(_seen, _of_value))
 
-    def __getitem__(self, name: str) -> bool:
-        return getattr(self, name.lower())
+
+def item(x: TracedArray, *index: int) -> Any:
+    """A Python number: the value if it is known, else a ``Number``, which has none while the program is traced."""
+    value = x.recorder.known(x.node, asks=True)
+    if value is not None:
+        return value.item(*index)
+    if index or x.size != 1 or x.dtype.kind not in "fiu":
+        return x.known("item")  # which is refused
+    kind = float if x.dtype.kind == "f" else int
+    return Number(x.recorder, cast(reshaped(x, ()), np.float64 if kind is float else np.int64).node, kind)
+
+
+TracedArray.item = item  # type: ignore[attr-defined]
+
+
+def _in_place(name: str) -> None:
+    """Let ``s *= 2`` of a scalar be ``s = s * 2``: NumPy's scalars do not change."""
+    change, make = getattr(TracedArray, f"__i{name}__"), getattr(TracedArray, f"__{name}__")
+    setattr(TracedArray, f"__i{name}__", lambda self, other: (make if self.is_scalar else change)(self, other))
+
+
+for _name in "add sub mul matmul truediv floordiv mod lshift rshift and xor or".split():
+    _in_place(_name)
+
+
+def dtype_of(name: str, swapped: bool) -> np.dtype:
+    """NumPy's dtype of this name, or the one with its bytes in the other order."""
+    return np.dtype(name).newbyteorder("S") if swapped else np.dtype(name)
 
 
 # ---------------------------------------------------------------- functions behind NumPy's names
@@ -427,9 +422,6 @@ def as_numpy_raises(function: Callable, args: Sequence[Any], options: dict[str, 
     # NumPy tells arrays of ``out=...`` in a tuple
     if isinstance(out, tuple) and any(each is Ellipsis for each in out):
         options = options | {"out": Ellipsis}
-    if isinstance(out, tuple) and any(isinstance(x, TracedArray) and x.is_scalar for x in out):
-        # s *= 2 of a scalar is s = s * 2
-        options = {name: value for name, value in options.items() if name != "out"}
     try:
         real = [*map(_real, args)], {name: _real(value) for name, value in options.items()}
     except ValueError:
@@ -538,29 +530,47 @@ def only_ones_differ(a: Sequence[int], b: Sequence[int]) -> bool:
     return [n for n in a if n != 1] == [n for n in b if n != 1]
 
 
-def lies_in_rows(order: str | None, like: TracedArray | None = None) -> bool:
-    """Whether an array that NumPy makes in this ``order`` is known to be in C order."""
-    return order == "C" or (order in ("A", "K", None) and (like is None or like.row_major))
+def lies_in_rows(order: str | None, like: TracedArray | None = None) -> Like:
+    """What an array that NumPy makes in this ``order`` lies like."""
+    if order == "C" or (like is None and order != "F"):
+        return ()
+    return like is not None and (order == "K" or (order != "F" and like.row_major)) and (like,)
 
 
-def fresh(node: int, row_major: bool = True, scalar: bool | None = None) -> TracedArray:
+def kept_order(like: Sequence[TracedArray], shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The strides, in elements, of NumPy's elementwise result, if it is known: it is asked."""
+    if all(x.row_major for x in like):
+        return strides_of(shape)
+    if any(x.strides_in_elements is None for x in like) or np.broadcast_shapes(*(x.shape for x in like)) != shape:
+        return None
+    return np.nditer([*map(stand_in, like), None], ["zerosize_ok"]).operands[-1].strides
+
+
+def fresh(node: int, like: Like = True, scalar: bool | None = None) -> TracedArray:
     """A new array with memory of its own.
 
-    A result of shape () is a scalar unless ``scalar`` is False. An array with one axis has only one
-    layout.
+    ``like``: the arrays in whose order it is, True for C order, or False for an unknown one. An
+    array with one axis has only one order. A result of shape () is a scalar unless ``scalar`` is
+    False.
     """
     recorder = current()
     type = recorder.type(node)
     storage = Storage(node, type.shape == () if scalar is None else scalar)
-    return TracedArray(recorder, storage, type, strides=strides_of(type.shape) if row_major or len(type.shape) < 2 else None)
+    strides: Any = strides_of(type.shape) if like or type.rank < 2 else None
+    if isinstance(like, tuple) and type.rank > 1:
+        strides = kept_order(like, type.shape)
+        storage.layout = frozenset().union(*(x._storage.layout for x in like if sum(n != 1 for n in x.shape) > 1))
+    elif recorder[node].op == "input":
+        storage.layout = frozenset([node])
+    return TracedArray(recorder, storage, type, strides=strides)
 
 
-def record(op: str, *operands: TracedArray, row_major: bool | None = None, **attrs: Any) -> TracedArray:
+def record(op: str, *operands: TracedArray, like: Like | None = None, **attrs: Any) -> TracedArray:
     """Append one node that reads ``operands``. Its result has memory of its own."""
     node = operands[0].recorder.add(op, [operand.node for operand in operands], **attrs)
-    if row_major is None:
-        row_major = all(operand.row_major for operand in operands)
-    return fresh(node, row_major)
+    if like is None:
+        like = all(x.row_major for x in operands) and operands
+    return fresh(node, like)
 
 
 def view(parent: TracedArray, op: str, *indices: int, strides: tuple[int, ...] | None = None,
@@ -639,7 +649,7 @@ def lift(value: Any) -> TracedArray:
     check_dtype(array.dtype)
     if not isinstance(value, np.ndarray) and not array.shape:
         return constant(array.item(), (), array.dtype)
-    return fresh(current().capture(array), row_major=bool(array.flags.c_contiguous))
+    return fresh(current().capture(array), bool(array.flags.c_contiguous))
 
 
 def is_traced(value: Any) -> bool:
@@ -704,7 +714,7 @@ def reshaped(x: TracedArray, shape: Sequence[int]) -> TracedArray:
 def permuted(x: TracedArray, perm: Sequence[int]) -> TracedArray:
     """A copy of ``x`` with its axes permuted, for inner use."""
     perm = tuple(perm)
-    return x if perm == tuple(range(x.ndim)) else record("transpose", x, row_major=False, perm=perm)
+    return x if perm == tuple(range(x.ndim)) else record("transpose", x, like=False, perm=perm)
 
 
 def settle(value: TracedArray | Weak, dtype: Any, shape: Sequence[int]) -> TracedArray:
@@ -726,40 +736,6 @@ def bools(where: Any) -> TracedArray:
     if isinstance(where, TracedArray | np.ndarray) and where.dtype.kind != "b" and not getattr(where, "is_scalar", False):
         raise TypeError(f"Cannot cast array data from {where.dtype!r} to dtype('bool') according to the rule 'safe'")
     return lift(where)
-
-
-def must_be_traced(target: Any) -> None:
-    """Raise TraceError for a write into a real ndarray.
-
-    Its other names would keep the old values.
-    """
-    if not isinstance(target, TracedArray):
-        raise refuse("out= or an in-place operator on a real ndarray",
-                     "the program is only recorded now, so the array and its other names would "
-                     "keep their old values", "Write y = x + ... instead of x += ..., start from "
-                     "np.zeros_like(x), or pass the array to the traced function as an argument, "
-                     "which may be changed in place")
-
-
-def deliver(result: TracedArray, out: Any, casting: Any = "same_kind") -> TracedArray:
-    """Store a result into ``out=`` if there is one, as NumPy would."""
-    if isinstance(out, tuple):
-        out = out[0]
-    if out is None:
-        return result
-    if out is Ellipsis:  # an array, also of shape ()
-        return fresh(result.node, result.row_major, scalar=False)
-    # total += x rebinds the name: NumPy's scalars do not change
-    if isinstance(out, TracedArray) and out.is_scalar:
-        return result
-    must_be_traced(out)
-    if not np.can_cast(result.dtype, out.dtype, casting):
-        raise TypeError(f"Cannot cast output from {result.dtype!r} to {out.dtype!r} with casting rule {casting!r}")
-    if result.ndim > out.ndim or np.broadcast_shapes(result.shape, out.shape) != out.shape:
-        raise ValueError(f"non-broadcastable output operand with shape {out.shape} doesn't match "
-                         f"the broadcast shape {result.shape}")
-    out.write(settle(result, out.dtype, out.shape).node)
-    return out
 
 
 def no_bool(value: Any) -> Any:

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import GraphError
 from ..graph import Graph, Node, TensorType
-from ..ops import OPS, SCATTERS, SHORT, kind_of
+from ..ops import OPS, SCATTERS, SHORT, kind_of, ufunc_named
 
 
 class Builder:
@@ -238,9 +238,8 @@ def _ufunc_type(node: Node, types: list[TensorType]) -> TensorType:
     these operands is allowed.
     """
     name, output = node.attr("name"), node.attr("output")
-    ufunc: Any = getattr(np, name, None)
-    known = isinstance(ufunc, np.ufunc) and ufunc.__name__ == name and ufunc.signature is None
-    _require(known, node, "{!r} is not an elementwise ufunc of NumPy", name)
+    ufunc = ufunc_named(name)
+    _require(ufunc is not None, node, "{!r} is not an elementwise ufunc of NumPy or scipy.special", name)
     _require(len(types) == ufunc.nin and len({t.shape for t in types}) == 1, node, "np.{} takes {} of one shape", name, ufunc.nin)
     _require(type(output) is int and 0 <= output < ufunc.nout, node, "np.{} has no output {}", name, output)
     # raises TypeError if it takes no such operands

@@ -1,14 +1,14 @@
 """Reading and writing ``x[...]``: an index selects a *place*, a view that is read or written.
 
 In:  any NumPy index. Out: a view of the array. Reading it records a ``slice`` or a ``gather``.
-Writing to it records an ``update`` or a ``scatter``, through all views up to the storage. For a
-traced mask see ``masked``.
+Writing to it records an ``update`` or a ``scatter``, through all views up to the storage.
 
 An index is first parsed into one ``Item`` per axis of the array and per new axis, in the index's
 order. NumPy's rule for the axes of an advanced index then asks one question: are its items
 neighbours?
 """
 
+import functools
 import math
 import operator
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ..ops import OPS, SCATTERS
 from .array import (
@@ -28,28 +29,31 @@ from .array import (
     choose,
     common_dtype,
     constant,
-    deliver,
     fresh,
     handles,
     iota,
     is_traced,
     lift,
     method,
-    must_be_traced,
+    normal_axes,
     normal_axis,
     operand,
     record,
     reshaped,
     settle,
+    strides_of,
     traced,
     view,
 )
-from .guards import assignable
-from .masked import DEPENDS, Masked, is_dynamic_mask, write_masked
-from .recorder import Recorder, refuse
+from .creation import replaces
+from .recorder import Recorder, refuse, user_line
 from .shapes import ones_view, seen, shape_of, slice_view, transpose_view
-from .ufuncs import METHODS, resolve
+from .ufuncs import METHODS, assignable, deliver_whole, guard, must_be_traced, resolve
 
+DEPENDS = "how many elements it selects depends on values"
+EXTREMES: dict[Any, str] = {np.max: "maximum", np.min: "minimum"}
+FOLDED: dict[str, Any] = {name: getattr(np, name) for name in "sum prod mean var std max min any all".split()}
+REMEDY = "Use np.where(mask, x, other), a reduction with where=mask, or x[mask] = value"
 OVERWRITTEN = "NumPy reads elements that it has already overwritten"
 KEPT = ("slice", "new", "mask")  # items that leave an axis in the result
 
@@ -270,13 +274,23 @@ def __getitem__(x: TracedArray, index: Any) -> Any:
     result = place(x, items)
     plain = not any(each is Ellipsis for each in _entries(index))
     if any(item.kind == "mask" for item in items):
-        return Masked(result, broadcast(_mask(x, items)[0], result.shape))
+        mask, axes = _mask(x, items)
+        return Masked(result, broadcast(mask, result.shape), axes)
     gathered = any(item.kind == "array" and item.value.ndim for item in items) or any(map(_is_array_of_one, _entries(index)))
     if gathered or _is_flat(x):
-        return fresh(result.node, row_major=not gathered, scalar=None if plain else False)
+        made = fresh(result.node, not gathered or _leads(x, items), scalar=None if plain else False)
+        made._storage.layout = x._storage.layout if gathered else made._storage.layout
+        return made
     if not seen(result).shape and plain:
         return fresh(result.node)  # a scalar: it keeps its value when x changes
     return result
+
+
+def _leads(x: TracedArray, items: Sequence[Item]) -> bool:
+    """Whether integer positions along the first axes give an array in C order, as those of arrays in C order do."""
+    fancy = [item.kind in ("array", "int") for item in items]
+    return x.row_major and fancy == sorted(fancy, reverse=True) and all(
+        item.kind != "new" and (item.kind != "array" or item.value.row_major) for item in items)
 
 
 @method
@@ -373,6 +387,124 @@ def at(ufunc: np.ufunc, target: Any, index: Any, value: Any = None) -> None:
 METHODS["at"] = at
 
 
+# ---------------------------------------------------------------- x[mask]
+class Masked(NDArrayOperatorsMixin):
+    """``x[mask]`` with a traced mask: the elements of ``whole`` where ``mask`` holds.
+
+    Their number is unknown, so nothing is gathered. NumPy programs mostly read ``x[mask]`` to write
+    it back (``x[mask] *= 2``, ``x[mask] = y[mask]``). With the other elements carried along, this
+    has a fixed shape: elementwise work passes through, an assignment under the same mask is a
+    ``select``, and a reduction is one with ``where=mask``. Anything else is refused. ``axes``: the
+    first and the last + 1 of the axes of ``whole`` that the mask covers.
+    """
+
+    __slots__ = ("axes", "line", "mask", "whole")
+    __array_priority__ = 2000
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, whole: TracedArray, mask: TracedArray, axes: tuple[int, int]) -> None:
+        self.axes = axes
+        self.whole = fresh(whole.node, scalar=False)
+        self.mask = mask.copy()
+        self.line = user_line()
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
+        masked = [each for each in inputs if isinstance(each, Masked)]
+        rest = [each for each in inputs if not isinstance(each, Masked)]
+        if method != "__call__" or any(map(np.ndim, rest)) or any(not same_value(each.mask, self.mask) for each in masked):
+            raise refuse(f"np.{ufunc.__name__} of x[mask] with another shape", DEPENDS, REMEDY)
+        wholes = [each.whole if isinstance(each, Masked) else each for each in inputs]
+        if out is not None:
+            ufunc(*wholes, out=out[0].whole, **options)
+            return out[0]
+        result = ufunc(*wholes, **options)
+        made = [Masked(each, self.mask, self.axes) for each in (result if isinstance(result, tuple) else [result])]
+        return tuple(made) if isinstance(result, tuple) else made[0]
+
+    def fold(self, function: Any, axis: Any = None, **options: Any) -> Any:
+        """``np.sum(x[mask], axis)`` and the like, over the masked axis."""
+        first, last = self.axes
+        places = [*range(first), *[first] * (last - first), *range(first + 1, self.whole.ndim - last + first + 1)]
+        axes = normal_axes(axis, places[-1] + 1)
+        if first not in axes or options.keys() - {"dtype", "ddof", "out"}:
+            self.refuse()
+        if function in EXTREMES:
+            message = f"zero-size array to reduction operation {EXTREMES[function]} which has no identity"
+            guard(lift(~np.any(self.mask)), ValueError, message)
+            options["initial"] = start_of(function is np.max, self.whole.dtype)
+        return function(self.whole, tuple(i for i, place in enumerate(places) if place in axes), where=self.mask, **options)
+
+    def __array_function__(self, function: Any, types: Any, args: tuple, options: dict[str, Any]) -> Any:
+        """NumPy's protocol: a reduction of it."""
+        folds = function in FOLDED.values() and args and args[0] is self
+        return self.fold(function, *args[1:2], **options) if folds else self.refuse()
+
+    def refuse(self, *args: Any, **options: Any) -> Any:
+        """Raise TraceError, with the line where ``x[mask]`` was read."""
+        raise refuse("x[mask] under a traced mask is read", DEPENDS, REMEDY, self.line)
+
+    __array__ = __len__ = __iter__ = __getitem__ = __setitem__ = __bool__ = __float__ = refuse
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return functools.partial(self.fold, FOLDED[name]) if name in FOLDED else self.refuse()
+
+
+def start_of(largest: bool, dtype: np.dtype) -> float:
+    """What a search for the largest, or the least, value of a dtype starts from."""
+    if dtype.kind == "f":
+        return -math.inf if largest else math.inf
+    if dtype.kind == "b":
+        return not largest
+    ends: Any = np.iinfo(dtype)  # type: ignore[arg-type]
+    return int(ends.min if largest else ends.max)
+
+
+def is_dynamic_mask(index: Any) -> bool:
+    """Whether it is a boolean array with unknown values."""
+    is_mask = isinstance(index, TracedArray) and index.dtype.kind == "b" and index.ndim > 0
+    return is_mask and index.recorder.known(index.node, asks=True) is None
+
+
+def same_value(a: TracedArray, b: TracedArray) -> bool:
+    """Whether two arrays are computed in the same way. ``x > 0`` written twice is two nodes."""
+    recorder: Recorder = a.recorder
+    waiting, done = [(a.node, b.node)], set()
+    while waiting:
+        pair = waiting.pop()
+        if pair[0] == pair[1] or pair in done:
+            continue
+        done.add(pair)
+        left, right = recorder[pair[0]], recorder[pair[1]]
+        if (left.op, left.attrs, left.type) != (right.op, right.attrs, right.type) or left.op == "input":
+            return False
+        waiting.extend(zip(left.args, right.args, strict=True))
+    return True
+
+
+def write_masked(target: TracedArray, mask: TracedArray, value: Any, mask_axes: tuple[int, int]) -> None:
+    """Write a value where the mask holds.
+
+    ``mask_axes``: the first and the last + 1 of the target's axes that the mask covers.
+    """
+    first, last = mask_axes
+    if isinstance(value, Masked):
+        if value.whole.shape != target.shape or not same_value(value.mask, mask):
+            value.refuse()
+        fitted: Any = value.whole
+    else:
+        fitted = assignable(value, target.dtype, False)
+        # of the value: the axis that counts masked elements
+        axis = np.ndim(fitted) - (target.ndim - last) - 1
+        if axis >= 0:
+            if fitted.shape[axis] != 1:
+                raise refuse("x[mask] = values with one value for each masked element", DEPENDS,
+                             "Write x[...] = np.where(mask, values_of_the_whole_shape, x)")
+            fitted = reshaped(fitted, (*fitted.shape[:axis], *[1] * (last - first), *fitted.shape[axis + 1:]))
+    target.write(choose(mask, fitted, target, target.dtype, target.shape).node)
+
+
 # ---------------------------------------------------------------- functions on places
 def positions_of(indices: Any) -> Any:
     """``indices`` of ``np.take`` and ``np.put``. Bools are the integers 0 and 1, not a mask."""
@@ -391,6 +523,22 @@ def put(x: TracedArray, indices: Any, values: Any, mode: str = "raise") -> None:
         x.flat[np.ravel(positions_of(indices))] = given if given.size == count else given[np.arange(count) % given.size]
 
 
+def _put_where(ranked: bool) -> Any:
+    """``np.place``, where the n-th masked element takes the n-th value, or ``np.putmask``, where the n-th element does."""
+    def put_where(a, mask, values):
+        must_be_traced(a)
+        holds, given = cast(np.ravel(lift(mask)), bool), np.ravel(assignable(values, a.dtype))
+        if holds.size != a.size or not given.size or not np.can_cast(given.dtype, a.dtype):
+            raise TypeError("these values, or this mask, do not fit")
+        places = np.cumsum(holds) - 1 if ranked else iota((a.size,), 0)
+        a[...] = np.reshape(np.where(holds, given[places % given.size], np.ravel(a)), a.shape)
+    return put_where
+
+
+handles(np.place)(_put_where(True))
+handles(np.putmask)(_put_where(False))
+
+
 @handles(np.take)
 def take(a, indices, axis=None, out=None, mode="raise"):
     np.take(np.zeros(1), 0, mode=mode)  # raises NumPy's error
@@ -401,7 +549,7 @@ def take(a, indices, axis=None, out=None, mode="raise"):
         n = x.shape[axis]
         indices = np.clip(lift(indices), 0, n - 1) if mode == "clip" else np.remainder(lift(indices), n)
     result = x[(slice(None),) * axis + (indices,)]
-    return deliver(result.copy() if result.ndim else result, out)
+    return deliver_whole(result.copy() if result.ndim else result, out, "safe")
 
 
 @handles(np.lib.stride_tricks.sliding_window_view)
@@ -420,6 +568,25 @@ def sliding_window_view(x, window_shape, axis=None, **options):
         windows: Any = view(x, "gather", places.node, shape=shape, strides=strides, axes=(0,), mode="read-only")
         x = np.moveaxis(windows, (0, 1), (along, -1))
     return x
+
+
+@replaces(np.lib.stride_tricks.as_strided)
+def as_strided(x, shape=None, strides=None, subok=False, writeable=True, **options):
+    """A gather from all elements of an array in C order. Read-only if places repeat."""
+    if not isinstance(x, TracedArray):
+        return np.lib.stride_tricks.as_strided(x, shape, strides, subok, writeable, **options)
+    shape = x.shape if shape is None else shape_of(shape)
+    steps = [step // x.itemsize for step in (x.strides if strides is None else strides)]
+    reach = [(step, (n - 1) * step) for step, n in sorted(zip(steps, shape, strict=True)) if n > 1]
+    within = 0 not in shape and min(steps, default=0) >= 0 and sum(far for _, far in reach) < x.size
+    whole = tuple(n * x.itemsize for n in strides_of(x.shape))
+    if not within or x.strides != whole or any(step % x.itemsize for step in strides or ()):
+        raise refuse("as_strided out of the array, or of one that is not in C order", "only the array's elements are traced",
+                     "Write it with slices, reshape and sliding_window_view")
+    places = sum((iota(shape, axis) * step for axis, step in enumerate(steps)), start=constant(0, shape, np.int64))
+    apart = all(step > sum(far for _, far in reach[:i]) for i, (step, _) in enumerate(reach))
+    elements, mode = view(x, "reshape", shape=(x.size,), strides=(1,)), "set" if apart and writeable else "read-only"
+    return view(elements, "gather", places.node, shape=shape, strides=tuple(steps), axes=(0,), mode=mode)
 
 
 @handles(np.copyto)

@@ -1,136 +1,279 @@
-"""The world outside of a program: how the trace sees it, and that the program leaves it unchanged.
+"""What a program reads from outside: the contract, and the paths that each call walks again.
 
-In:  the function and the objects it is given. Out: ``Outside``, which knows every object, list,
-dict and array that they lead to.
+In:  what the rewritten program loads while it is traced (``hooks``). Out: ``Paths``.
 
-A function's text runs only once, so later calls would not repeat its effects on the outside world.
-The program sees arrays from outside as traced arrays. It sees copies of the objects, lists and
-dicts that lead to them. Computing with them is recorded, and a write is refused at its line. Any
-other change (attributes, elements, names, classes) is found at the end, undone and refused. Random
-numbers and the clock's time are refused, too, and generators are set back. ``reads`` says how a
-call finds the arrays again.
+The contract has three parts, and no other promise is made.
 
-Before:  self.w = self.w - step
-After:   TraceError: ... the program puts what it computed into w ...; self.w is as it was
+1. *Read again by plain path.* A path begins at a name of a global or of a closure in the program's
+   code, and goes on through attributes and items of the user's own objects, classes, modules, and
+   of lists, dicts and tuples. A call walks the same paths. An array there is an input: another one of
+   the same shape and dtype is simply used. Numbers, texts, flags and None stay equal. Functions,
+   classes, modules and other objects stay the same. A name that was asked for and was absent stays
+   absent. If something differs, the call is ``Stale``, and the function is traced again.
+2. *Refused.* Two traces that differ (``trace`` runs each program twice), a write to an array from
+   outside, and a traced array that is left there.
+3. *Looked at once.* Everything else that Python can see: what objects of libraries hold, files, the
+   clock, what C code reads. ``jit(f, check=True)`` tells whether a call still means what NumPy means.
+
+After, for ``x * net.layers[0].w`` under ``if net.training``, where ``net`` is a global:
+
+    0  a module's globals
+    1  name 'net' of 0          the same object
+    2  attribute 'training' of 1     equals True
+    3  attribute 'layers' of 1  the same object
+    4  item 0 of 3              the same object
+    5  attribute 'w' of 4       an array f32[4,4]
 """
 
-import _thread
-import datetime
-import dis
-import enum
-import functools
-import importlib
-import inspect
-import logging
-import os
-import random
-import re
+from __future__ import annotations
+
+import marshal
+import operator
 import sys
-import threading
-import time
 import types
-import uuid
 import weakref
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextvars import ContextVar
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
-from ..errors import TraceError
+from ..errors import MinisitchError
 from ..ops import SHORT
-from .array import OUTSIDE, OutsideStorage, TracedArray, strides_of
-from .methods import CACHE, give_back, lend
-from .numbers import plain
-from .parts import (
-    BYTES,
-    GENERATORS,
-    OWNED,
-    SCALARS,
-    OutsidePart,
-    attributes,
-    changed_keys,
-    is_plain,
-    is_users,
-    is_users_def,
-    is_users_own,
-    owner_of,
-    parts,
-    put_back,
-    slots_of,
-    state,
-    takes_text,
-)
-from .recorder import ACTIVE, current, refuse, user_file, user_line
-from .refusals import AGAIN, ASK, DRAWN, LOST, called_by
+from .array import OutsideStorage, TracedArray, strides_of
+from .recorder import SMALL, Recorder, refuse, user_file, user_line
 
-MOST_MET = 20_000  # objects, lists and dicts
-DEEP = 3  # objects of libraries, each in the one before
-# Generators without a name.
-COMMON = [("np.random", np.random.get_state.__self__), ("random", random.getstate.__self__)]
-# objects written in C whose methods tell nothing that changes, or nothing that counts
-LOCKS = (type(_thread.allocate_lock()), type(_thread.RLock()), np.ufunc, np.dtype)
+PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
+CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+GROWING = (list, dict, set, deque)
+ERRORS = np._core._ufunc_config._extobj_contextvar  # type: ignore[attr-defined]
 INSTEAD = ("Return what is new, and put it there outside of the function. Pass it in as an argument "
            "if it is an array: that may be changed in place")
-MEMO = f"{INSTEAD}. A function that keeps its results may have functools.cache"
-NEXT = "Take the next one outside and pass it in as an argument"
-TIMED = "Ask outside, and pass the time in. To time the program, time its calls"
-FLAT = "Write a.ravel(), of the array itself"
-SETTING = "Set it outside; inside, write with np.errstate(...) for np.seterr"
-UNSEEN = "later calls would not see what changes there"
-
-# What asks for something that may be another at each call -> why not, what to write, and whether
-# only the user's own code is meant.
-ENVIRONMENT = {x.__code__ for x in vars(type(os.environ)).values() if isinstance(x, FunctionType)}
-ASKED: dict[Any, tuple[str, str, bool]] = {
-    **{getattr(datetime.datetime, name): (AGAIN, ASK, True)
-       for name in ("now", "utcnow", "today", "fromtimestamp")},
-    **dict.fromkeys((time.time, time.perf_counter, time.monotonic), (AGAIN, TIMED, True)),
-    **dict.fromkeys((datetime.date.today, datetime.date.fromtimestamp), (AGAIN, ASK, True)),
-    **{each.__code__: (AGAIN, ASK, True) for each in (np.geterr, np.geterrcall, np.getbufsize, np.get_printoptions)},
-    **{each.__code__: (LOST, SETTING, True) for each in (np.seterr, np.seterrcall, np.setbufsize, np.set_printoptions)},
-    **dict.fromkeys((os.urandom, random.random, random.getrandbits, uuid.uuid1.__code__,
-                     random.Random.seed.__code__), (AGAIN, DRAWN, False)),
-    **dict.fromkeys((open, input, os.open, os.stat, os.listdir, os.scandir, os.getcwd, *ENVIRONMENT), (AGAIN, ASK, False)),
-    **{getattr(type(os.environ), name).__code__: (LOST, SETTING, False) for name in ("__setitem__", "__delitem__")},
-    **dict.fromkeys((globals, eval, exec, sys._getframe, inspect.currentframe.__code__),
-                    (UNSEEN, "Write the name, or the expression, itself", True)),
-    **dict.fromkeys((__import__, importlib.import_module.__code__),
-                    (UNSEEN, "Write an import statement", True)),
-    **{getattr(logging.Logger, name).__code__: (AGAIN, ASK, True)
-       for name in ("isEnabledFor", "getEffectiveLevel", "hasHandlers")},
-}
-# methods that return nothing: what becomes of a text is no part of the program
-LOGS = {id(getattr(logging.Logger, name).__code__)
-        for name in "debug info warning warn error exception critical log".split()}
-# modules whose functions tell of the clock, the process or a setting, and those of them that do not
-TELLING = set("time posix nt sys gc _locale resource decimal threading locale platform tempfile "
-              "_contextvars".split())
-SILENT = set("sleep mktime strptime fspath intern exc_info exit get_ident RLock".split())
-# modules that read files, but not for the program
-MACHINERY = ("importlib", "linecache", "tokenize", "warnings")
-TRACER = __name__.rpartition(".")[0]
-PACKAGE = __name__.partition(".")[0]
-OURS = tuple(f"{PACKAGE}.{r}" for r in ("runtime", "explain", "lower", "strategies", "errors"))
-CHANGES = set("append extend insert pop remove clear sort reverse update setdefault popitem add discard appendleft extendleft "
-              "popleft rotate STORE_SUBSCR STORE_SLICE DELETE_SUBSCR".split())
 
 
-WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
-# what was seen, the reason, the remedy, the user's line
-OutsideRefusal = tuple[str, str, str, tuple[str, str]]
+class Stale(MinisitchError):
+    """Something that the program read from outside, at ``line``, has changed: it must be traced again."""
+
+    def __init__(self, why: str, line: str = "") -> None:
+        super().__init__(why)
+        self.line = line
 
 
-def _draws(value: object) -> bool:
-    """Whether a value gives something new each time it is asked.
+class _Absent:
+    def __repr__(self) -> str:
+        return "nothing"
 
-    A user's own iterator does not count: its attributes tell.
+
+ABSENT = _Absent()
+
+
+# ---------------------------------------------------------------- how a step reads
+def cell_of(cell: CellType, _: Any) -> Any:
+    return ABSENT if cell == CellType() else cell.cell_contents
+
+
+def name_of(space: dict[str, Any], key: str) -> Any:
+    return space.get(key, ABSENT)
+
+
+def attribute_of(holder: Any, key: str) -> Any:
+    """The attribute.
+
+    A method of the holder is its function: Python makes a new method at each look.
     """
-    owner = owner_of(value)
-    value = value if owner is None else owner
-    return isinstance(value, (*GENERATORS, threading.local)) or (isinstance(value, Iterator) and not is_users(type(value)))
+    found = getattr(holder, key, ABSENT)
+    return found.__func__ if type(found) is MethodType and (found.__self__ is holder or found.__self__ is type(holder)) else found
+
+
+def own_of(holder: Any, key: str) -> Any:
+    """The attribute, without what ``__getattr__`` of the class would answer."""
+    try:
+        found = object.__getattribute__(holder, key)
+    except AttributeError:
+        return ABSENT
+    return found.__func__ if type(found) is MethodType else found
+
+
+def member_of(kind: type, key: str) -> Any:
+    """What a class and its bases hold under a name, as Python looks for a special method."""
+    return next((vars(base)[key] for base in kind.__mro__ if key in vars(base)), ABSENT)
+
+
+def parent_of(holder: Any, key: tuple[type, str]) -> Any:
+    """``super().name``."""
+    found = getattr(super(key[0], holder), key[1], ABSENT)
+    return found.__func__ if type(found) is MethodType else found
+
+
+def item_of(holder: Any, key: Any) -> Any:
+    """The element of a list, tuple or dict."""
+    try:
+        return holder[key]
+    except (LookupError, TypeError):
+        return ABSENT
+
+
+def keys_of(holder: Any, _: Any) -> Any:
+    """How many elements, or which keys in which order."""
+    return [*holder] if isinstance(holder, dict | set | frozenset) else len(holder)
+
+
+def plain_of(holder: Any, _: Any) -> Any:
+    """The numbers and texts of a container, to the last bit."""
+    values = [*(holder.values() if isinstance(holder, dict) else holder)]
+    try:
+        return marshal.dumps(values, 2)
+    except ValueError:  # a number of NumPy
+        return repr(values)
+
+
+def bytes_of(array: Any, _: Any) -> Any:
+    """The contents of an array, with what says how they lie."""
+    if not isinstance(array, np.ndarray):
+        return ABSENT
+    held = [*array.flat] if array.dtype == object else ()  # the bytes are their places in memory: none is given to another
+    return array.shape, array.dtype, array.strides, array.tobytes(), held
+
+
+def strides_now(array: Any, _: Any) -> Any:
+    return array.strides
+
+
+def referent_of(reference: Any, _: Any) -> Any:
+    return reference()
+
+
+def errors_of(_: Any, __: Any) -> Any:
+    """What ``np.errstate`` has set: twenty times as fast as ``np.geterr()``."""
+    return ERRORS.get()
+
+
+def raising() -> str:
+    """What now makes NumPy raise, print or log an error of floating point: an argument of ``np.errstate``. Else empty."""
+    return next((f"{kind}={how!r}" for kind, how in np.geterr().items()
+                 if how not in ("ignore", "warn")), "")
+
+
+CONTENTS = (keys_of, plain_of, bytes_of, strides_now)  # these read what a value holds
+
+
+def is_plain(value: object) -> bool:
+    """Whether a value is a number or text, and so cannot change."""
+    return isinstance(value, PLAIN) and type(value).__module__ in ("builtins", "numpy") and type(value) is not np.void
+
+
+# ---------------------------------------------------------------- how a step compares
+def is_other(now: Any, was: Any) -> bool:
+    return now is not was
+
+
+def is_other_plain(now: Any, was: Any) -> bool:
+    """0.0 is not -0.0, 1 is not True, and nan is nan."""
+    return type(now) is not type(was) or (now != was if now and was == was
+                                          else repr(now) != repr(was))
+
+
+def is_other_array(now: Any, was: tuple[Any, ...]) -> bool:
+    """Also one object may get another shape: its kernel would read behind it."""
+    return type(now) is not was[0] or now.shape != was[1] or (now.dtype is not was[2]
+                                                              and now.dtype != was[2])
+
+
+def is_other_content(now: Any, was: Any) -> bool:
+    return bool(now != was)
+
+
+def is_raising(now: Any, was: Any) -> bool:
+    return bool(raising())
+
+
+def is_dead(now: Any, was: Any) -> bool:
+    return now is None
+
+
+@dataclass(eq=False)
+class Place:
+    """A value from outside, and how a call finds it again: ``get(holder's value, key)``.
+
+    Without a holder it is a root, which stays the same object.
+    """
+
+    value: Any
+    holder: Place | None = None
+    get: Callable[[Any, Any], Any] = attribute_of
+    key: Any = None
+    differs: Callable[[Any, Any], bool] = is_other
+    line: tuple[str, str] = ("", "")
+    index: int = -1
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The steps of all paths. ``read`` walks them.
+
+    - ``roots``: the values that paths begin at.
+    - ``steps``: (get, index of the holder, key, the value then, differs). Step *i* is value
+      ``len(roots) + i``.
+    - ``arrays``: for each of the graph's last inputs, the index of its value, or the array itself if
+      no path leads there.
+    - ``same``: (index, index) of two paths that led to one array. Arguments come after the values.
+    - ``alike``: if the program depends on which arrays are the same, for each of ``compared`` the
+      first of them that is this array.
+    """
+
+    roots: tuple[Any, ...] = ()
+    steps: tuple[tuple[Any, int, Any, Any, Any], ...] = ()
+    arrays: tuple[Any, ...] = ()
+    same: tuple[tuple[int, int], ...] = ()
+    alike: tuple[int, ...] | None = None
+    compared: tuple[int, ...] = ()
+    lines: tuple[str, ...] = field(default=(), compare=False)  # of each step
+
+    def __bool__(self) -> bool:
+        return bool(self.steps or self.alike is not None)
+
+    def read(self, leaves: Sequence[Any]) -> list[Any]:
+        """The arrays from outside as they are now. Raises Stale if anything else has changed."""
+        values = [*self.roots]
+        add = values.append
+        try:
+            for get, holder, key, was, differs in self.steps:
+                now = get(values[holder], key)
+                if now is not was and differs(now, was):
+                    raise Stale(f"{now!r:.60} is where {was!r:.60} was",
+                                self.lines[len(values) - len(self.roots)])
+                add(now)
+        except (LookupError, AttributeError, TypeError):  # what was there is absent
+            raise Stale("what was there is gone", self.lines[len(values) - len(self.roots)]) from None
+        found = [values[each] if type(each) is int else each for each in self.arrays]
+        if self.same or self.alike is not None:
+            values += leaves
+            same = all(values[index] is values[other] for index, other in self.same)
+            if not same or (self.alike is not None
+                            and alike([values[each] for each in self.compared]) != self.alike):
+                raise Stale("other arrays are the same array, or one is no longer")
+        return found
+
+
+def alike(arrays: Sequence[Any]) -> tuple[int, ...]:
+    """For each array the first position where it is. Numbers are not alike."""
+    first: dict[int, int] = {}
+    return tuple(first.setdefault(id(each), i) if isinstance(each, np.ndarray) else i for i,
+                 each in enumerate(arrays))
+
+
+# ---------------------------------------------------------------- whose it is
+def is_users(kind: type | ModuleType) -> bool:
+    """Whether a class or module is one of the user's."""
+    if kind is types.SimpleNamespace or (kind.__module__ if isinstance(kind, type)
+                                         else kind.__name__) == "__main__":
+        return True
+    module = sys.modules.get(kind.__module__) if isinstance(kind, type) else kind
+    if module is None or (isinstance(module, ModuleType) and module.__spec__ is None):  # made by hand
+        return True
+    return bool(user_file(getattr(module, "__file__", None) or ""))
 
 
 def seen_as_traced(value: object) -> bool:
@@ -138,437 +281,293 @@ def seen_as_traced(value: object) -> bool:
     return type(value) in (np.ndarray, np.memmap) and value.dtype.isnative and value.dtype.name in SHORT
 
 
-# The tracer's own code, and functions of C, that ask for nothing in any trace.
-_quiet: dict[int, Any] = {}
-
-
 class Outside:
-    """Everything reached from ``roots``: the function and its arguments, each with a name."""
+    """What one trace has read from outside, and the arguments that it must not mix up with it."""
 
-    def __init__(self, roots: Iterable[tuple[str, Any]]) -> None:
-        # id -> the value, kept alive so that the id stays its own, and its name
-        self.met: dict[int, tuple[Any, str]] = {}
-        self.executed: dict[CodeType, None] = {}  # the code that has run
-        self._quiet = dict(_quiet)  # that of it which asks for nothing, by its id; and functions of C
-        # set by ``shim``, which copies functions and knows the stand-ins of library values
-        self.rebinder: Any = None
-        self._holders: defaultdict[int, list[int]] = defaultdict(list)
-        self.copies: dict[int, Any] = {}  # id of a value -> what the program sees in its place
-        self._originals: dict[int, Any] = {}
-        self._before: list[tuple[str, Any, dict[Any, Any]]] = []
-        self._locked: list[np.ndarray] = []
-        self._watching = False
-        self._streams = {id(each.__code__) for stream in (sys.stdout, sys.stderr) for kind in type(stream).__mro__
-                         for each in vars(kind).values() if isinstance(each, FunctionType)} | LOGS
-        self._writing: types.FrameType | None = None  # the call of a stream's method, which prints
-        # the caches that were asked, with arguments and results
-        self.cached: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
-        self._refusal: TraceError | None = None  # of the first draw, look at a clock, file read
-        self._meet(roots)
-        self._leads = self._leading()
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.places: dict[int, Place] = {}  # by id of a value: how a call finds it
+        self.steps: dict[tuple[int, Any, Any], Place] = {}  # by id of a holder, how, key
+        self.traced: dict[int, TracedArray] = {}  # by id of an array from outside, or of an argument
+        self.given: Sequence[Any] = ()  # the arguments
+        self.leaves: dict[int, int] = {}  # id of an array among the arguments -> its position
+        self._whole: set[int] = set()
+        self._kept: dict[int, tuple[Any, Any, dict[Any, str]]] = {}  # holders that the program wrote to
+        self._written: set[tuple[int, Any]] = set()  # attributes that the program set: it reads its own there
+        self._users: dict[Any, bool] = {}
 
-    # ------------------------------------------------------------ before the program runs
-    def _meet(self, roots: Iterable[tuple[str, Any]]) -> None:
-        """Record the values that the roots hold, and what those hold in turn."""
-        pending = deque((name, value, 0) for name, value in roots)
-        while pending:
-            name, value, depth = pending.popleft()
-            if id(value) in self.met:
-                continue
-            if len(self.met) >= MOST_MET:
-                raise refuse(f"more than {MOST_MET:,} objects outside of the program, such as {name}",
-                             "each call would look at all of them", "Pass what the program reads "
-                             "of them as an argument", current().begins)
-            self.met[id(value)] = value, name
-            if not isinstance(value, OWNED):
-                depth = 0 if is_users_own(value) else depth + 1
-            for part in parts(value) if depth <= DEEP else ():
-                if is_plain(part.value):
-                    continue
-                self._holders[id(part.value)].append(id(value))
-                pending.append((part.called(name), part.value, depth))
-                if isinstance(part.holder, CellType) and id(part.holder) not in self.met:
-                    self.met[id(part.holder)] = part.holder, ""
+    # ------------------------------------------------------------ noting what is read
+    def root(self, value: Any, name: str = "") -> Place:
+        """A place where paths begin. The value stays the same object."""
+        return self.places.setdefault(id(value), Place(value, key=name))
 
-    def _leading(self) -> set[int]:
-        """The ids of values that lead to arrays, functions and generators.
-
-        These are copied for the program.
-
-        A class does not lead there through its functions.
-        """
-        pending = [key for key, (v, _) in self.met.items()
-                   if seen_as_traced(v) or _draws(v) or is_users_def(v)]
-        found = set(pending)
-        while pending:
-            key = pending.pop()
-            value = self.met[key][0]
-            for holder in self._holders[key]:
-                by_function = isinstance(self.met[holder][0], type) and (
-                    isinstance(value, type) or hasattr(value, "__get__"))
-                if holder not in found and not by_function:
-                    found.add(holder)
-                    pending.append(holder)
-        return found
-
-    def close(self) -> None:
-        """Record the state of everything, and lock arrays against writes.
-
-        ``reopen`` unlocks them.
-        """
-        self._shut([*COMMON, *((name, value) for value, name in self.met.values())])
-        if sys.getprofile() is None:
-            self._watching = True
-            self.watch()
-        else:  # a profiler is running: count all that could run as run
-            self.executed.update({value.__code__: None for value, _ in self.met.values() if isinstance(value, FunctionType)})
-
-    def _shut(self, found: Iterable[tuple[str, Any]]) -> None:
-        shut = [*found]
-        for name, value in shut:
-            if isinstance(value, np.ndarray):
-                self._lock(value)
-            self.keep(name, value)
-        lend((value for _, value in shut if isinstance(value, type) and is_users(value)), self)
-
-    def _lock(self, array: np.ndarray) -> None:
-        chain: list[np.ndarray] = []
-        base: Any = array
-        while isinstance(base, np.ndarray):
-            chain.append(base)
-            base = base.base
+    def weak_root(self, value: Any) -> None:
+        """The object of a bound method, which a program does not keep alive."""
         try:
-            can_be_reopened = base is None or not memoryview(base).readonly
+            reference = Place(weakref.ref(value))
         except TypeError:
-            can_be_reopened = False
-        # A view is opened only after its base.
-        for each in reversed(chain) if can_be_reopened else ():
-            if each.flags.writeable:
-                each.flags.writeable = False
-                self._locked.append(each)
-
-    # ------------------------------------------------------------ while it runs
-    def _watch(self, frame: types.FrameType, event: str, called: Any) -> None:
-        """Record what code runs. Refuse what asks for the time, random numbers, files ..."""
-        if self._writing or (event == "call" and id(frame.f_code) in self._streams):
-            # what becomes of a text is no part of the program
-            self._writing = None if event == "return" and frame is self._writing else self._writing or frame
+            self.root(value)
             return
-        if event == "call":
-            called, asks = frame.f_code, frame.f_back
-            # A hash of code takes long, and most runs again and again.
-            if id(called) in self._quiet:
-                return
-            module = str(frame.f_globals.get("__name__"))
-            if not module.startswith(PACKAGE) or (user_file(called.co_filename) and called.co_filename != "<string>"):
-                self.executed[called] = None
-        elif event != "c_call" or id(called) in self._quiet:
-            return
-        else:
-            asks = frame
-        if called is random.Random.seed.__code__ and frame.f_locals.get("a") is not None:
-            return
-        found = self._asks(called, frame)
-        if not found and (event == "call" or isinstance(getattr(called, "__self__", None), ModuleType)):
-            self._quiet[id(called)] = called
-            if event == "c_call" or module.startswith(TRACER):
-                _quiet[id(called)] = called
-        while found and asks is not None and not user_file(asks.f_code.co_filename):
-            name = asks.f_globals.get("__name__", "")
-            stand_in = event == "call" and name.startswith(TRACER)  # of a function of NumPy
-            if (found[2] and not stand_in) or name.partition(".")[0].strip("_") in MACHINERY or name.startswith(OURS):
-                return
-            asks = asks.f_back
-        if found and asks is not None:
-            name = called_by(asks)[0] or getattr(called, "__qualname__", frame.f_code.co_name)
-            self._refusal = refuse("os.environ" if called in ENVIRONMENT else f"{name}()", *found[:2], user_line())
-            raise self._refusal
+        place = Place(value, reference, referent_of, differs=is_dead)
+        self.places[id(value)] = self.steps[id(reference), referent_of, None] = place
 
-    def _asks(self, called: Any, frame: types.FrameType) -> tuple[str, str, bool] | None:
-        """What ``ASKED`` says of a function, or of the class's that a subclass's method is."""
-        if isinstance(called, CodeType):
-            told = called.co_qualname == called.co_name and frame.f_globals.get("__name__")
-            return ASKED.get(called) or ((AGAIN, ASK, True) if told in TELLING and called.co_name not in SILENT else None)
-        owner = getattr(called, "__self__", None)
-        if called.__name__ in ("__subclasses__", "locked"):
-            return AGAIN, ASK, True
-        if isinstance(owner, type):
-            found = (getattr(base, called.__name__, None) for base in owner.__mro__)
-            return next((ASKED[each] for each in found if each.__hash__ and each in ASKED), None)
-        told = (*SCALARS, *OWNED, *LOCKS, type, ModuleType, weakref.ref)
-        if id(owner) in self.met and not takes_text(owner) and not isinstance(owner, told):
-            by_identity = type(owner).__hash__ in (None, object.__hash__)
-            changes = isinstance(owner, ContextVar) or by_identity
-            return (AGAIN, ASK, True) if changes and not is_users(type(owner)) else None
-        if isinstance(owner, ModuleType) and owner.__name__ in TELLING and called.__name__ not in SILENT:
-            return ASKED.get(called, (AGAIN, ASK, True))
-        return ASKED.get(called) if isinstance(called, types.BuiltinFunctionType) else None
+    def error_state(self) -> None:
+        """A call under an ``np.errstate`` that raises is refused, as the first one is."""
+        self.steps[id(np), errors_of, None] = Place(ERRORS.get(), self.root(np), errors_of,
+                                                    differs=is_raising)
 
-    def watch(self, on: bool = True) -> None:
-        """Go on recording, or stop."""
-        if self._watching:
-            sys.setprofile(self._watch if on else None)
+    def note(self, holder: Any, get: Any, key: Any, value: Any, where: Place | None = None) -> Any:
+        """Note that the program has read ``value`` there. Returns what it gets into its hand."""
+        at = where or self.places.get(id(holder))
+        if at is None or type(value) is TracedArray or (id(at.value), key) in self._written:
+            return value
+        step = id(at.value), get, key if type(key) in (str, int, tuple) else id(key)
+        if step in self.steps:
+            return value
+        plain, array = is_plain(value), seen_as_traced(value)
+        if not plain and get not in CONTENTS and self._wrote(value):
+            return value
+        differs = is_other_plain if plain else is_other_array if array else is_other
+        if get is referent_of and not plain:
+            differs = is_dead
+        if get in CONTENTS:
+            differs = is_other_content
+        place = self.steps[step] = Place(value, at, get, key, differs, user_line())
+        if not plain and value is not ABSENT and differs is not is_other_content:
+            if isinstance(value, np.ndarray) and not array and type(value) in (np.ndarray, np.memmap):
+                self._by_content(value, place)
+            self.places.setdefault(id(value), place)
+        return value
 
+    def _wrote(self, value: Any) -> bool:
+        """Whether the program itself has put an object there: it is not from outside then."""
+        pairs = ((slots_of(holder).values(), before.values()) for holder, before, _ in self._kept.values())
+        return any(id(value) in map(id, now) and id(value) not in map(id, before) for now, before in pairs)
+
+    def _by_content(self, array: np.ndarray, place: Place) -> None:
+        """An array that graphs cannot hold: NumPy computes with it now."""
+        if array.nbytes > SMALL:
+            raise refuse(f"an array of {array.dtype}, {array.nbytes:,} bytes", "NumPy computes with it while the program is "
+                         "traced, so the result would be the same at every call", "Compute with it outside and pass the result in")
+        self.note(array, bytes_of, None, bytes_of(array, None), place)
+
+    def names(self, fn: FunctionType, codes: Any) -> None:
+        """Note the globals and the closure that a function names."""
+        self.root(fn)
+        for part in ("__code__", "__defaults__", "__kwdefaults__"):  # a notebook may load a function anew into the old one
+            if (held := getattr(fn, part)) is not None:
+                self.note(fn, attribute_of, part, held)
+                self.taken(held)
+        space = self.root(fn.__globals__)
+        for name in codes:
+            self.note(fn.__globals__, name_of, name, fn.__globals__.get(name, ABSENT), space)
+        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+            if not name.startswith("_hook_"):
+                self.root(cell)
+                self.note(cell, cell_of, name, cell_of(cell, None))
+
+    # ------------------------------------------------------------ what the program gets
     def seen(self, value: Any) -> Any:
-        """What the program sees in place of a value from outside.
+        """What the program gets into its hand: a traced array for an array from outside."""
+        kind = type(value)
+        if kind is np.ndarray or kind is np.memmap:
+            return self.traced.get(id(value)) if id(value) in self.traced else self._stand_in(value)
+        return value
 
-        A traced array for an array, and a copy for a value that leads to one.
-        """
-        key = id(value)
-        made: Any
-        if key in self.copies:
-            return self.copies[key]
-        if isinstance(value, FunctionType):
-            made = self.rebinder.function(value)
-        elif isinstance(value, CACHE):
-            made = _Cached(value, self)
-        elif key not in self._leads:
-            made = self.rebinder.stand_in(value)
-        elif seen_as_traced(value):
-            storage = OutsideStorage(current(), value, self.met[key][1])
-            strides = strides_of(value.shape) if value.flags.c_contiguous or value.ndim < 2 else None
-            made = TracedArray(current(), storage, storage.type, strides=strides)
-        elif _draws(value):
-            made = type(type(value).__name__, (_Refusing,), {})(value, self.met[key][1])
-        else:
-            made = self._copy(value)
-        if made is not value:
-            self.copies[key] = made
-            self._originals[id(made)] = value
+    def taken(self, value: Any) -> Any:
+        """What something goes over that reads all elements of a container."""
+        if isinstance(value, CONTAINERS) and id(value) in self.places:
+            self.whole(value)
+        return self.seen(value)
+
+    def _stand_in(self, array: np.ndarray) -> Any:
+        place = self.places.get(id(array))
+        if place is None or not seen_as_traced(array):
+            return array
+        storage = OutsideStorage(self.recorder, array, self.name_of(place))
+        strides = strides_of(array.shape) if array.flags.c_contiguous or array.ndim < 2 else None
+        made = self.traced[id(array)] = TracedArray(self.recorder, storage, storage.type,
+                                                    strides=strides)
         return made
 
-    def _copy(self, value: Any) -> Any:
-        """A copy that holds what the program sees, or the value itself if it cannot be copied."""
-        kind, key = type(value), id(value)
-        if isinstance(value, tuple):
-            children = [self.seen(each) for each in value]
-            return kind(*children) if hasattr(kind, "_fields") else tuple(children) if kind is tuple else value
-        if (owner := owner_of(value)) is not None:
-            return getattr(self.seen(owner), value.__name__)
-        if kind is MethodType:
-            return MethodType(self.seen(value.__func__), self.seen(value.__self__))
-        if kind is functools.partial:
-            return functools.partial(self.seen(value.func), *map(self.seen, value.args),
-                                     **{k: self.seen(each) for k, each in value.keywords.items()})
-        if isinstance(value, ModuleType):
-            made = self.copies[key] = ModuleType(value.__name__)
-            # It may grow meanwhile.
-            vars(made).update({name: self.seen(each) for name, each in [*vars(value).items()]})
-        elif kind is weakref.ref:
-            return weakref.ref(self.seen(value()))
-        elif kind in (dict, OrderedDict, defaultdict, *WEAK):
-            made = self.copies[key] = value.copy()
-            made.clear()
-            made.update({self.seen(k): self.seen(each) for k, each in [*value.items()]})
-        elif kind in (list, deque, set, weakref.WeakSet):
-            made = self.copies[key] = value.copy()
-            made.clear()
-            put = made.extend if kind in (list, deque) else made.update
-            put(map(self.seen, [*value]))
-        elif kind is frozenset:
-            return frozenset(map(self.seen, value))
-        else:
-            return self._copy_object(value)
-        self.keep(self.met[key][1], made)
-        return made
+    def whole(self, value: Any) -> None:
+        """Note all elements of a container that the program has in its hand."""
+        if id(value) in self._whole:
+            return
+        self._whole.add(id(value))
+        self.note(value, keys_of, None, keys_of(value, None))
+        if all(map(is_plain, value.values() if isinstance(value, dict) else value)):
+            self.note(value, plain_of, None, plain_of(value, None))
+            return
+        for key in [] if isinstance(value, set | frozenset) else [*value] if isinstance(value, dict) else range(len(value)):
+            self.note(value, item_of, key, value[key])
+            if isinstance(value[key], CONTAINERS):
+                self.whole(value[key])
 
-    def _copy_object(self, value: Any) -> Any:
-        """A copy of an object, of the same class. Arrays of the class become its own attributes.
-
-        Singletons, classes with objects, and objects with ``__del__`` are not copied.
-        """
-        kind, key = type(value), id(value)
-        if kind is type and value.__bases__ == (object,) and self._is_namespace(value):
-            data = {n: self.seen(each) for n, each in vars(value).items() if not n.startswith("__")}
-            made = kind(value.__name__, (), data)
-            self.keep(self.met[key][1], made)
-            return made
-        if isinstance(value, enum.Enum | type) or not is_users(kind) or hasattr(kind, "__del__"):
-            return value
-        base = next(each for each in (types.SimpleNamespace, dict, list, object) if issubclass(kind, each))
-        try:
-            made = self.copies[key] = base.__new__(kind)
-        except TypeError:  # a subclass of another class written in C
-            return value
-        if base is dict:
-            dict.update(made, {self.seen(k): self.seen(each) for k, each in [*dict.items(value)]})
-        elif base is list:
-            list.extend(made, map(self.seen, [*list.__iter__(value)]))
-        slots = slots_of(kind)
-        if hasattr(value, "__dict__"):
-            for base in reversed(kind.__mro__):
-                if is_users(base):
-                    vars(made).update({name: self.seen(each) for name, each in [*vars(base).items()]
-                                       if id(each) in self._leads and not hasattr(each, "__get__")})
-        for name, each in attributes(value).items():
-            slots[name].__set__(made, self.seen(each)) if name in slots else vars(made).__setitem__(name, self.seen(each))
-        self.keep(self.met[key][1], made)
-        return made
-
-    def _is_namespace(self, kind: type) -> bool:
-        """Whether a class only holds data, and has no objects."""
-        data = [each for name, each in vars(kind).items() if not name.startswith("__")]
-        return not any(callable(each) or hasattr(each, "__get__") for each in data) and not any(
-            type(value) is kind for value, _ in self.met.values())
-
-    def is_outside(self, value: Any) -> bool:
-        """Whether the program has a value from outside, or sees it in place of one."""
-        return id(value) in self._originals or id(value) in self.met
-
-    def original(self, value: Any) -> Any:
-        """The outside value for one that the program sees."""
-        return self._originals.get(id(value), value)
-
-    def cell(self, cell: CellType) -> CellType:
-        """The cell of a closure as the program sees it. It is empty until ``fill``.
-
-        Functions that share a cell outside share one here.
-        """
-        self.met.setdefault(id(cell), (cell, ""))  # keep it alive, so that its id stays its own
-        return self.copies.setdefault(id(cell), CellType())
-
-    def fill(self, cell: CellType, name: str) -> None:
-        """Fill a cell with what the program sees. A cell that is empty outside stays empty."""
-        made = self.copies[id(cell)]
-        if cell != CellType() and made == CellType():
-            made.cell_contents = None  # its content may refer to it
-            made.cell_contents = self.seen(cell.cell_contents)
-            self.keep(name, made)
-
-    def keep(self, name: str, made: Any) -> None:
-        """Record the state of a copy that the program sees, since it may change it."""
-        self._before.append((name, made, state(made)))
-
-    # ------------------------------------------------------------ afterwards
-    def reopen(self) -> OutsideRefusal | None:
-        """Restore everything. Returns the first change that the program made, for ``refuse``.
-
-        To be called in any case, also after an error.
-        """
-        give_back(self)
-        after = [(*each, state(each[1])) for each in self._before]
-        for each in self._locked:
-            each.flags.writeable = True
-        self._locked.clear()
-        found = None
-        for name, value, was, now in after:
-            if changed := changed_keys(value, was, now):
-                found = found or self._told(name, value, *changed[0])
-                put_back(value, was, now)
-            elif (owner := self._originals.get(id(value))) is not None:
-                for is_item, key in [each for each in now if each not in was]:  # cached properties
-                    object.__setattr__(owner, key, now[is_item, key])
-        self._before.clear()
+    def inside(self, value: Any, deep: int = 99) -> list[np.ndarray]:
+        """Note all that an object from outside holds. Returns the arrays."""
+        met, found, waiting = set[int](), list[np.ndarray](), [(value, deep)]
+        for each, left in waiting:
+            if id(each) in met or id(each) not in self.places:
+                continue
+            met.add(id(each))
+            if seen_as_traced(each):
+                found.append(each)
+            elif isinstance(each, CONTAINERS):
+                self.whole(each)
+                waiting += [(one, left) for one in (each.values() if isinstance(each, dict)
+                                                    else each)]
+            elif self.is_users(type(each)) and left:
+                waiting += [(self.note(each, attribute_of, name, one), left - 1) for name,
+                            one in slots_of(each).items()]
         return found
 
-    def _told(self, name: str, value: Any, is_item: bool, key: Any) -> OutsideRefusal:
-        if isinstance(value, GENERATORS):
-            return f"random numbers from {name}", AGAIN, DRAWN, self.line_of(re.findall(r"\w+", name))
-        is_item = is_item and bool(name)
-        called = name if isinstance(value, set | CellType) or key is BYTES else OutsidePart(value, is_item, key, None).called(name)
-        words = re.findall(r"[^\W\d]\w*", name)[::-1] if is_item else [str(key or name)]
-        remedy = MEMO if is_item and isinstance(value, dict) else INSTEAD
-        return f"{OUTSIDE} {called}, outside of it", LOST, remedy, self.line_of(words)
+    def is_users(self, kind: type | ModuleType) -> bool:
+        known = self._users.get(kind)
+        if known is None:
+            known = self._users[kind] = is_users(kind)
+        return known
 
-    def line_of(self, words: Sequence[str]) -> tuple[str, str]:
-        """The user's line that most likely made a change.
+    def name_of(self, place: Place) -> str:
+        """How the program refers to a value: ``net.layers[0]``."""
+        if place.get in (name_of, cell_of):
+            return str(place.key)
+        if place.get is referent_of or place.holder is None:
+            return "self" if place.holder else place.key or getattr(place.value, "__name__", "")
+        before = self.name_of(place.holder)
+        if place.get is item_of:
+            return f"{before}[{place.key!r}]"
+        return f"{before}.{place.key[1] if place.get is parent_of else place.key}".removeprefix(".")
 
-        One that stores a name or changes its value, else one that reads it.
-        """
-        best, found = 0, current().begins
-        for code in [each for each in self.executed if user_file(each.co_filename)]:
-            lines: defaultdict[int, set[tuple[str, Any]]] = defaultdict(set)
-            for each in dis.get_instructions(code):
-                if each.positions and each.positions.lineno:
-                    lines[each.positions.lineno].add((each.opname, each.argval))
-            for line, done in lines.items():
-                names = {str(name) for _, name in done}
-                stores = any(op.startswith(("STORE_", "DELETE_")) and n in words for op, n in done)
-                good = (3 if stores else 2 if names & CHANGES or {op for op, _ in done} & CHANGES else 1) if names & {*words} else 0
-                if good > best:
-                    best, found = good, (f"{user_file(code.co_filename)}:{line}", code.co_name)
+    # ------------------------------------------------------------ what the program leaves behind
+    def holder(self, value: Any, key: Any = None) -> None:
+        """Note that the program is about to write there."""
+        if id(value) in self.places or isinstance(value, ModuleType | type):
+            self.keep(value, slots_of(value))[key] = user_line()[0]
+            if key is not None:
+                self._written.add((id(value), key))
+
+    def keep(self, value: Any, was: dict[Any, Any]) -> dict[Any, str]:
+        """Keep what a holder had before the program wrote there. Returns the lines that write."""
+        return self._kept.setdefault(id(value), (value, was, {}))[2]
+
+    def put_back(self) -> tuple[str, str] | None:
+        """Put former values into slots outside that hold a traced array. Returns what and where."""
+        found = None
+        for place in self.steps.values():
+            if place.get in (name_of, cell_of) and _is_traced(now := place.get(place.holder.value, place.key), self.recorder, 0):
+                found = found or (str(place.key), self.line_of(now) or place.line[0])
+                _put_name(place.holder.value, str(place.key), place.value)
+        for value, was, lines in self._kept.values():
+            now = slots_of(value)
+            for key in [key for key, each in now.items() if _is_traced(each, self.recorder)]:
+                place = self.places.get(id(value))
+                name = self.name_of(place) if place else getattr(value, "__name__", "")
+                called = f"{name}[{key!r}]" if isinstance(value, GROWING) else f"{name}.{key}".removeprefix(".")
+                lines_of = next(iter(lines.values()), "")
+                found = found or (called, lines.get(key, lines.get(None, lines_of)))
+            left = {key for key, each in now.items() if _is_traced(each, self.recorder)}
+            if left and isinstance(value, list | deque):
+                kept = [was.get(i, each) if i in left else each for i, each in now.items()
+                        if i not in left or i in was]
+                value.clear()
+                value.extend(kept)
+            for key in left if not isinstance(value, list | deque) else ():
+                _put(value, key, was.get(key, ABSENT))
         return found
 
     def forget(self) -> None:
-        """Let go of everything. Else cycles among the program's copies keep objects alive."""
-        for each in (self.met, self.copies, self._originals, *self.rebinder.copies.values()):
-            each.clear()
+        """Let go of the user's objects: a trace is in a circle with its arrays, and they should not wait for the collector."""
+        for held in (self.places, self.steps, self.traced, self._kept):
+            held.clear()
+        self.given = ()
 
-    def require_unasked(self) -> None:
-        """Raise the refusal of what is another at each call, if the program has caught it."""
-        if self._refusal:
-            raise self._refusal
+    def line_of(self, value: Any) -> str:
+        """The line that computed a traced array, if it is known."""
+        node = getattr(value, "_node", -1)
+        return self.recorder[node].where if node >= 0 else ""
 
-    def add(self, name: str, value: Any) -> Any:
-        """What the program sees in place of a value that is found outside while it runs."""
-        met = len(self.met)
-        self._meet([(name, value)])
-        self._leads = self._leading()
-        self._shut((called, each) for each, called in [*self.met.values()][met:])
-        return self.seen(value)
+    # ------------------------------------------------------------ afterwards
+    def paths(self, captured: Sequence[np.ndarray], asked: Any, matters: bool) -> Paths:
+        """The walk that a call makes.
 
-
-class _Cached:
-    """A cache from outside (``functools.lru_cache``). Each call asks it again, in the same way."""
-
-    def __init__(self, cache: Any, outside: Outside) -> None:
-        self.__dict__.update(_cache=cache, _outside=outside)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        cache, outside = self._cache, self._outside
-        args = (*(plain(outside.original(each)) for each in args),)
-        kwargs = {key: plain(outside.original(each)) for key, each in kwargs.items()}
-        hash((args, *kwargs.values()))  # a traced array has none
-        before = ACTIVE.get()
-        try:  # what it does is no part of the program
-            outside.watch(False)
-            ACTIVE.set(None)
-            result = cache(*args, **kwargs)
-        finally:
-            ACTIVE.set(before)
-        outside.cached.append((cache, args, kwargs, result))
-        made = outside.add(f"{cache.__name__}()", result)
-        outside.watch()
-        return made
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "__wrapped__":
-            return self._outside.seen(self._cache.__wrapped__)
-        raise refuse(f"{self._cache.__name__}.{name}", AGAIN, ASK)
+        ``asked``: ids of arrays whose contents the program asked for. ``matters``: whether it does
+        something else if two arrays are one.
+        """
+        for key in frozenset().union(*(storage.layout for storage, *_ in self.recorder.layouts)):
+            if (place := self.places.get(key)) is not None:
+                self.note(place.value, strides_now, None, place.value.strides, place)
+        for array in captured:
+            if id(array) in asked and (place := self.places.get(id(array))):
+                self.note(array, bytes_of, None, bytes_of(array, None), place)
+        steps = [*self.steps.values()]
+        roots = [*{id(each.holder): each.holder for each in steps if each.holder
+                   and each.holder.holder is None}.values()]
+        for i, each in enumerate([*roots, *steps]):
+            each.index = i
+        found = tuple(self.places[id(a)].index if id(a) in self.places
+                      and self.places[id(a)].holder else a for a in captured)
+        end = len(roots) + len(steps)
+        same = [(place.index, end + self.leaves[key]) for key, place in self.places.items()
+                if key in self.leaves and place.holder]
+        arrays = [each for each in steps if each.differs is is_other_array]
+        same += [(each.index, self.places[id(each.value)].index) for each in arrays
+                 if self.places[id(each.value)] is not each]
+        compared = [*range(end, end + len(self.given)),
+                    *(each.index for each in arrays if self.recorder.identified)]
+        values = dict(enumerate([*roots, *steps], 0)) | dict(enumerate(map(Place, self.given), end))
+        alike_now = alike([values[each].value for each in compared]) if matters and len(compared) > 1 else None
+        return Paths(tuple(each.value for each in roots),
+                     tuple((_quick(each), each.holder.index, each.key, _was(each), each.differs) for each in steps if each.holder),
+                     found, tuple(same), alike_now, tuple(compared), tuple(each.line[0] for each in steps))
 
 
-class _Refusing:
-    """A generator, an iterator or a ``threading.local`` from outside.
+def _was(place: Place) -> Any:
+    """What a call compares with. A weakly held object may die."""
+    if place.differs is is_dead:
+        return ABSENT
+    value = place.value
+    return (type(value), value.shape, value.dtype) if place.differs is is_other_array else value
 
-    It is refused: a trace would ask it only once.
-    """
 
-    def __init__(self, generator: Any, name: str) -> None:
-        owner = generator if owner_of(generator) is None else owner_of(generator)
-        remedy = DRAWN if isinstance(owner, GENERATORS) else ASK if isinstance(owner, threading.local) else NEXT
-        remedy = FLAT if isinstance(owner, np.flatiter) else remedy
-        self.__dict__.update(_generator=generator, _name=name, _remedy=remedy)
+def _quick(place: Place) -> Any:
+    """What reads the same, in C, if the value is there."""
+    if place.value is ABSENT or (place.get is attribute_of
+                                 and isinstance(place.value, FunctionType)):
+        return place.get
+    return {attribute_of: getattr, item_of: operator.getitem,
+            name_of: operator.getitem}.get(place.get, place.get)
 
-    __class__ = property(lambda self: type(self.__dict__["_generator"]))  # type: ignore[assignment]
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            return getattr(self.__dict__["_generator"], name)
-        raise refuse(f"{self.__dict__['_name']}.{name}", AGAIN, self.__dict__["_remedy"])
+def slots_of(value: Any) -> dict[Any, Any]:
+    """What an object, list or dict holds, by name, position or key."""
+    if isinstance(value, dict):
+        return dict(value)
+    if isinstance(value, list | deque):
+        return dict(enumerate(value))
+    names = {name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())}
+    return {name: getattr(value, name) for name in names
+            if hasattr(value, name)} | dict(getattr(value, "__dict__", {}))
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        self.__getattr__(name)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise refuse(f"{self.__dict__['_name']}()", AGAIN, self.__dict__["_remedy"])
+def _put(value: Any, key: Any, was: Any) -> None:
+    if isinstance(value, dict):
+        value.pop(key) if was is ABSENT else value.__setitem__(key, was)
+    else:
+        delattr(value, key) if was is ABSENT else setattr(value, key, was)
 
-    def __getitem__(self, key: Any, value: Any = None) -> Any:
-        raise refuse(f"{self.__dict__['_name']}[...]", AGAIN, self.__dict__["_remedy"])
 
-    __setitem__ = __delitem__ = __getitem__
+def _put_name(space: Any, name: str, was: Any) -> None:
+    if isinstance(space, dict):
+        _put(space, name, was)
+    elif was is ABSENT:
+        del space.cell_contents
+    else:
+        space.cell_contents = was
 
-    def __next__(self) -> Any:
-        raise refuse(f"next({self.__dict__['_name']})", AGAIN, self.__dict__["_remedy"])
 
-    def __iter__(self) -> Any:
-        return self
+def _is_traced(value: Any, recorder: Recorder, deep: int = 3) -> bool:
+    if type(value) in (list, tuple, dict) and deep:
+        return any(_is_traced(each, recorder, deep - 1)
+                   for each in (value.values() if isinstance(value, dict) else value))
+    return type(value) is TracedArray and value.recorder is recorder

@@ -15,7 +15,6 @@ from .array import (
     cast,
     common_dtype,
     composite,
-    deliver,
     fresh,
     handles,
     iota,
@@ -25,9 +24,9 @@ from .array import (
     reshaped,
     view,
 )
+from .creation import opened
 from .shapes import transpose_view
-from .shim import opened
-from .ufuncs import WHOLE, resolve
+from .ufuncs import WHOLE, deliver, deliver_whole, resolve
 
 
 def _matmul(a: Any, b: Any, dtype: Any = None) -> TracedArray:
@@ -46,7 +45,7 @@ def _matmul(a: Any, b: Any, dtype: Any = None) -> TracedArray:
                          f"{right.shape[-2]} is different from {left.shape[-1]})")
     batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])  # raises NumPy's error
     rows, columns = left.shape[-2:-1] if a.ndim > 1 else (), right.shape[-1:] if b.ndim > 1 else ()
-    return reshaped(record("matmul", left, right), (*batch, *rows, *columns))
+    return reshaped(record("matmul", left, right, like=True), (*batch, *rows, *columns))
 
 
 def _with_axes(a: Any, b: Any, ranks: tuple[int, int], new_a: Any = ..., new_b: Any = ...) -> tuple[TracedArray, TracedArray]:
@@ -84,10 +83,15 @@ def dot(a, b, out=None):
         product: Any = np.multiply(a, b)
         if product.size > 1 and product.dtype in (np.float32, np.float64):  # BLAS adds to zeros, and skips a factor of 0
             product = np.where((b if a.ndim else a) == 0, 0, product + 0.0)
-        return deliver(product, out)
-    if (a.ndim <= 2 and b.ndim <= 2) or b.ndim == 1:
-        return deliver(_matmul(a, b), out)
-    return deliver(np.tensordot(a, b, (-1, max(b.ndim - 2, 0))), out)
+    elif (a.ndim <= 2 and b.ndim <= 2) or b.ndim == 1:
+        product = _matmul(a, b)
+    else:
+        product = np.tensordot(a, b, (-1, max(b.ndim - 2, 0)))
+    if isinstance(out, TracedArray):
+        if not out.row_major:
+            raise ValueError("output array is not acceptable (it must be a C-Array)")
+        out.recorder.by_layout(out)
+    return deliver_whole(product, out, "no")
 
 
 @handles(np.inner)
@@ -112,6 +116,29 @@ def norm(x, ord=None, axis=None, keepdims=False):
     x = x if x.dtype.kind == "f" else cast(x, np.float64)
     product = cast(x, np.float32) if axis is None and x.dtype == np.float16 else x  # np.dot rounds only the sum
     return np.sqrt(cast(np.sum(np.square(product), axis=axis, keepdims=keepdims), x.dtype))
+
+
+def _slid(a: TracedArray, v: TracedArray, mode: str) -> Any:
+    """The sums of ``a * v`` for each place of ``v`` along ``a``: the elements that both have."""
+    if a.ndim != 1 or v.ndim != 1 or not v.size:
+        raise ValueError("two vectors are needed, which are not empty")
+    most = v.size - 1
+    before, count = {"valid": (0, a.size - most), "same": (v.size // 2, a.size), "full": (most, a.size + most)}[mode]
+    places = iota((count, v.size), 0) + iota((count, v.size), 1) - before
+    both = np.where((places >= 0) & (places < a.size), a[np.clip(places, 0, a.size - 1)] * v, a.dtype.type(0))
+    return np.sum(both, 1, both.dtype)
+
+
+@composite(np.correlate)
+def correlate(a, v, mode="valid"):
+    a, v = lift(a), lift(v)
+    return _slid(a, v, mode) if a.size >= v.size else _slid(v, a, mode)[::-1].copy()
+
+
+@composite(np.convolve)
+def convolve(a, v, mode="full"):
+    a, v = (np.atleast_1d(lift(each)) for each in ((a, v) if np.size(a) >= np.size(v) else (v, a)))
+    return _slid(a, v[::-1], mode)
 
 
 # ---------------------------------------------------------------- einsum
@@ -185,13 +212,13 @@ def _contract(a: Term, b: Term, needed: str) -> Term:
 @composite(np.einsum)
 def einsum(*operands, out=None, dtype=None, optimize=False, order="K", casting="safe"):
     """Contract operands from left to right. NumPy's own parser reads the subscripts."""
-    inputs, result, arrays = opened(np.einsum).__globals__["_parse_einsum_input"](operands)
+    inputs, result, arrays = opened(opened(np.einsum).__globals__["_parse_einsum_input"])(operands)
     arrays = [lift(each) for each in arrays]
     terms = [_diagonal(Term(x, each)) for x, each in zip(arrays, inputs.split(","), strict=True)]
     # nothing to compute: NumPy returns a view, in any dtype
     if len(terms) == 1 and sorted(terms[0].letters) == sorted(result):
         return deliver(transpose_view(terms[0].array, [terms[0].letters.index(letter) for letter in result]), out, casting)
-    target = common_dtype(*arrays) if dtype is None else np.dtype(dtype)
+    target = common_dtype(*arrays, *([] if out is None else [out])) if dtype is None else np.dtype(dtype)
     if not all(np.can_cast(each.dtype, target, casting) for each in arrays):
         raise TypeError(f"cannot cast to {target} according to the rule {casting!r}")
     # NumPy rounds the product of all operands once

@@ -13,14 +13,11 @@ from __future__ import annotations
 
 import dis
 import functools
-import gc
 import inspect
-import math
 import os
 import sys
 import sysconfig
 import warnings
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,6 +38,7 @@ SMALL = 1 << 12  # bytes of outside arrays whose contents each call compares
 ACTIVE: ContextVar[Recorder | None] = ContextVar("active recorder", default=None)
 
 KEPT = 16  # values remembered while tracing
+MOST_KNOWN = 1 << 28  # elements that a trace computes: a second or two
 MANY, MOST = 2_000, 200_000  # operations: of one loop, with a warning; of a program, refused
 UNROLLED = ("Write it over whole arrays: slices, np.where, sums and products over an axis. "
             "Or jit the body alone, and call that in a loop outside of it")
@@ -89,14 +87,16 @@ def program_line(fn: Callable) -> tuple[str, str]:
     For errors that belong to no single line.
     """
     code = _program_code(fn)
-    return (f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}", code.co_name) if code else ("", "")
+    return (f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}",
+            code.co_name) if code else ("", "")
 
 
 def _program_code(fn: Callable) -> CodeType | None:
     while isinstance(fn, functools.partial):
         fn = fn.func
     fn = inspect.unwrap(fn)
-    return getattr(fn, "__code__", None) or getattr(vars(type(fn)).get("__call__"), "__code__", None)
+    return getattr(fn, "__code__", None) or getattr(vars(type(fn)).get("__call__"), "__code__",
+                                                    None)
 
 
 def user_line() -> tuple[str, str]:
@@ -141,7 +141,8 @@ def _loops(code: CodeType) -> tuple[tuple[int, int, int], ...]:
 
     Each is the offsets of its first and last instruction, and its first line.
     """
-    lines = {offset: line for first, last, line in code.co_lines() for offset in range(first, last) if line}
+    lines = {offset: line for first, last, line in code.co_lines() for offset in range(first, last)
+             if line}
     jumps = ((s.argval, s.offset) for s in dis.get_instructions(code) if s.opcode in dis.hasjrel)
     return tuple((to, at, lines.get(to, code.co_firstlineno)) for to, at in jumps if to < at)
 
@@ -190,7 +191,8 @@ def refuse(seen: str, reason: str, remedy: str, at: tuple[str, str] | None = Non
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename.startswith(_TRACER):
             frame = frame.f_back
-        recorder.refused.append((error, frame is not None and bool(user_file(frame.f_code.co_filename))))
+        recorder.refused.append((error, frame is not None
+                                 and bool(user_file(frame.f_code.co_filename))))
     return error
 
 
@@ -229,29 +231,35 @@ class Recorder:
     """Grows the graph of one trace. Nothing else that changes outlives a handler."""
 
     outside: Any  # an ``Outside``; that module imports traced arrays, so it comes later
+    copy_of: Callable[[Any], Any]  # the function as the trace runs it, set by ``hooks``
 
-    def __init__(self, program: str, begins: tuple[str, str]) -> None:
+    def __init__(self, program: str, begins: tuple[str, str], silent: bool = False) -> None:
         self.program = program  # the file of the traced function
         self.begins = begins  # its first line, as ``user_line`` says it
+        self.silent = silent  # whether what the program prints was printed already
         self.ended = False
+        self.first: list[int] = []  # for each argument the first that is the same array
+        self.copies: dict[int, Any] = {}  # by id of a function: itself, and as the trace runs it
+        self.called: Any = None  # what the program calls now, if it is not the user's
         self.refused: list[tuple[TraceError, bool]] = []  # each with whether the user's line asked
         self.builder = Builder()
-        # id of an ndarray -> itself, its node
-        self.captured: dict[int, tuple[np.ndarray, int]] = {}
-        # Lines of Python that each call runs: what the program computes of numbers, and what must
-        # be unchanged.
-        self.lines: list[str] = []
-        self.constants: dict[str, Any] = {}  # values that the lines name
+        # real arrays that are inputs: the array, its content then, its node. And the last by its id
+        self.captured: list[tuple[np.ndarray, np.ndarray, int]] = []
+        self._captured: dict[int, tuple[np.ndarray, np.ndarray, int]] = {}
+        # id of a real array that a call has made -> itself and what was called; and the
+        # same by its node
+        self.produced: dict[int, tuple[np.ndarray, tuple[str, str]]] = {}
+        self.shown: set[str] = set()  # texts of traced arrays, which libraries asked for
+        self.sources: dict[int, tuple[str, str]] = {}
+        self.scalars: dict[Any, int] = {}  # what computes a number -> its node
         # positions of Python numbers whose values the program asked for
         self.fixed: set[int] = set()
-        # id of a captured array that replaces a number -> the number's name
-        self.numbers: dict[int, str] = {}
-        self.asked: set[int] = set()  # ids of captured arrays whose values the program asked for
-        # id of another captured array -> checksum of its content then
-        self._content: dict[int, int] = {}
+        self.asked: set[int] = set()  # ids of arrays from outside whose values the program asked for
+        self.identified = False  # whether the program asked which arrays are the same
         self.nonnegative: set[int] = set()  # integer nodes that need no wrap-around as an index
-        # error -> the bool output with which a call raises it
-        self.guards: dict[tuple[type[Exception], str], int] = {}
+        # a bool: a call where it is true runs the plain function. And the line that asked first.
+        self.condition: int | None = None
+        self.condition_at = ""
         # arguments whose bytes are in the other order than this machine's
         self.swapped: set[int] = set()
         # a storage, its version, and what a line has made of it by the layout of the memory
@@ -260,15 +268,18 @@ class Recorder:
         self._reads_input: list[bool | None] = []  # None: an array from outside, but no argument
         # values asked for last, so that a chain is not walked again from each link
         self._known: dict[int, np.ndarray] = {}
+        self._elements = 0  # computed for values that the program asked for
         # operations that a loop, or a line, has recorded
         self._recorded_by: Counter[Any] = Counter()
-        self._warned, self._operations = False, 0
+        self._warned, self._operations = silent, 0
 
-    def add(self, op: str, args: Sequence[int] = (), *, type: TensorType | None = None, **attrs: Any) -> int:
+    def add(self, op: str, args: Sequence[int] = (), *, type: TensorType | None = None,
+            **attrs: Any) -> int:
         """Append a node for the user's current line."""
         self.require_running()
         where, function = user_line()
-        node = self.builder.add(op, args, type=type, where=where, via=self._composite or function, **attrs)
+        node = self.builder.add(op, args, type=type, where=where, via=self._composite or function,
+                                **attrs)
         reads = [self._reads_input[a] for a in args]
         self._reads_input.append(True if True in reads else None if None in reads else False)
         if OPS[op].kind != "source":
@@ -284,7 +295,8 @@ class Recorder:
         if not where or self._warned:
             return
         found: list[tuple[str, Any, FrameType]] = [
-            (f"the loop at line {line}", (frame.f_code, first), frame) for frame in _user_frames(_ENTRY)
+            (f"the loop at line {line}", (frame.f_code, first),
+             frame) for frame in _user_frames(_ENTRY)
             for first, last, line in _loops(frame.f_code) if first <= frame.f_lasti <= last]
         for what, key, frame in found or [("this line", where, next(_user_frames()))]:
             self._recorded_by[key] += 1
@@ -322,85 +334,34 @@ class Recorder:
         return self.builder.add("input", type=type, name=name)
 
     def capture(self, array: np.ndarray) -> int:
-        """The input node of a real array from outside. The same array is the same input."""
-        if id(array) not in self.captured:
+        """The input node of a real array. The same array is the same input.
+
+        One that no path leads to may be written to later. So its content is copied now.
+        """
+        known = self._captured.get(id(array))
+        outside = id(array) in self.outside.places
+        if known is None or not (outside or np.array_equal(known[1].view(np.uint8), np.ascontiguousarray(array).view(np.uint8))):
             check_dtype(array.dtype)
-            name = f"captured{len(self.captured)}"
-            self.captured[id(array)] = array, self.input(TensorType(array.shape, array.dtype.name), name)
+            node = self.input(TensorType(array.shape, array.dtype.name),
+                              f"captured{len(self.captured)}")
+            self.sources[node] = self.produced.get(id(array), (None, ("", "")))[1]
+            self._captured[id(array)] = known = array, array if outside else array.copy(), node
+            self.captured.append(known)
             self._reads_input[-1] = None
-            if id(array) not in self.outside.met:
-                self._content[id(array)] = zlib.crc32(array.tobytes())
-        return self.captured[id(array)][1]
-
-    def line(self, text: str) -> str:
-        """Add a line that computes ``text``, and return the name of its result."""
-        name = f"n{len(self.lines)}_"
-        self.lines.append(f"{name} = {text}")
-        return name
-
-    def spelled(self, value: Any) -> str:
-        """A Python number as text for a line."""
-        if type(value) is int or (type(value) is float and math.isfinite(value)):
-            return f"({value!r})"
-        name = f"k{len(self.constants)}_"
-        self.constants[name] = value
-        return name
-
-    def require(self, text: str, value: Any) -> None:
-        """Add a line that refuses a call in which the expression ``text`` has another value."""
-        if isinstance(value, float | int) and not isinstance(value, bool) and value and value == value:
-            line = f"if {text} != {self.spelled(value)}: raise Stale"
-        elif isinstance(value, bool | type):
-            line = f"if {text} is not {value.__name__ if isinstance(value, type) else value}: raise Stale"
-        else:  # 0.0 is not -0.0
-            line = f"same({text}, {self.spelled(value)})"
-        if line not in self.lines[-20:]:
-            self.lines.append(line)
+        return known[2]
 
     def number(self, value: Any, dtype: str = "float64") -> int:
-        """The input node of a ``Number``, which stands for a Python number."""
-        if value.node is None or dtype != "float64":
-            array = np.array(value.value, dtype)
-            name = value.name if array.dtype == type(value.value) else self.line(f"float({value.name})")
-            self.numbers[id(array)] = name
-            node = self.input(TensorType((), dtype), f"number{len(self.captured)}")
-            self.captured[id(array)] = array, node
-            if dtype != "float64":
-                return node
-            value.node = node
-        return value.node
+        """The node of a ``Number`` in this dtype."""
+        node: int = value.node
+        return node if self.type(node).dtype == dtype else self.add("cast", (node,), dtype=dtype)
 
-    def require_unchanged(self) -> None:
-        """Raise TraceError if the program changed a real array that it read.
-
-        Kernels would read the array's last state.
-        """
-        for key, (array, node) in self.captured.items():
-            if key in self._content and zlib.crc32(array.tobytes()) != self._content[key]:
-                where = self.builder.nodes[self.reader(node)].where
-                raise TraceError(f"{where or 'the program'} reads a real array of shape "
-                                 f"{array.shape} that changes while it is traced: the change would "
-                                 "happen once, and not at each call. Make the array with np.zeros, "
-                                 "np.ones or np.full inside the traced function, or pass it "
-                                 "as an argument")
-
-    def held(self) -> set[int]:
-        """The ids of captured arrays that something outside holds.
-
-        Once the program has run, nothing holds the arrays that it made itself.
-        """
-        found: set[int] = set()
-        probe = {0: (np.empty(0), 0)}
-        views = Counter(id(array.base) for array, _ in self.captured.values())
-        for collect in (False, True):
-            if collect:
-                gc.collect()  # functions that call each other
-            usual = max([sys.getrefcount(array) for array, _ in probe.values()])
-            found = {key for key, (array, _) in self.captured.items()
-                     if sys.getrefcount(array) > usual + views[key] and key not in self.numbers}
-            if found <= self.outside.met.keys():
-                break
-        return found
+    def unlike(self, condition: Any) -> None:
+        """A call where a condition holds anywhere runs the plain function: it may raise, or warn."""
+        node, rank = condition.node, condition.ndim
+        if rank:
+            node = self.add("any", (node,), axes=tuple(range(rank)), keepdims=False)
+        self.condition_at = self.condition_at or user_line()[0]
+        self.condition = node if self.condition is None else self.add("or", (self.condition, node))
 
     def by_layout(self, x: Any, made: Any = None) -> Any:
         """Note that what this line makes of ``x`` depends on how it lies in memory.
@@ -411,15 +372,6 @@ class Recorder:
         storage, result = x._storage, None if made is None else made._storage
         self.layouts.append((storage, storage.version, result, user_line()[0]))
         return made
-
-    def refuse_hidden(self, key: int) -> TraceError:
-        """The refusal of an array, by its id, that a later call could not find."""
-        array, node = self.captured[key]
-        return refuse(f"an array of shape {array.shape} that something outside the program keeps",
-                      "later calls would not see another array in its place",
-                      "Pass it in as an argument, or read it from a global, a closure, or an "
-                      "attribute of an object of yours",
-                      (self.builder.nodes[self.reader(node)].where, ""))
 
     def reader(self, node: int) -> int:
         """The first node that reads this one, or the node itself."""
@@ -455,17 +407,24 @@ class Recorder:
             if each not in needed:
                 needed.add(each)
                 waiting.extend(() if each in self._known else self[each].args)
-        given = {input: array for array, input in self.captured.values() if input in needed}
-        if sum(array.nbytes for array in given.values()) > SMALL:
+        found = [each for each in self.captured if each[2] in needed]
+        if sum(array.nbytes for array, _, _ in found) > SMALL:
             return None
-        self.asked |= {id(array) for array in given.values()}
-        values: dict[int, np.ndarray] = {**given, **{each: self._known[each] for each in needed & self._known.keys()}}
+        self.asked |= {id(array) for array, _, _ in found}
+        given = {node: content for _, content, node in found}
+        values: dict[int, np.ndarray] = {**given, **{each: self._known[each]
+                                                     for each in needed & self._known.keys()}}
         for each in sorted(needed - values.keys()):
             values[each] = _value(self[each], values)
-        self._known = {each: value for each, value in [*values.items()][-KEPT:] if self._reads_input[each] is False}
-        found = values[node].view()
-        found.flags.writeable = False  # a write would be lost
-        return found
+            self._elements += self.type(each).size
+        if self._elements > MOST_KNOWN:
+            raise refuse(f"values of {self._elements:,} elements that no argument changes", "NumPy computes them while the "
+                         "program is traced", "Compute them outside and pass them in as arguments")
+        self._known = {each: value for each, value in [*values.items()][-KEPT:]
+                       if self._reads_input[each] is False}
+        value = values[node].view()
+        value.flags.writeable = False  # a write would be lost
+        return value
 
 
 def _value(node: Node, values: dict[int, np.ndarray]) -> np.ndarray:
@@ -484,4 +443,5 @@ def check_dtype(dtype: np.dtype, seen: str = "an array of", at: tuple[str, str] 
     """
     if dtype.name not in SHORT or not dtype.isnative:
         instead = "Keep its real and imaginary parts in two real arrays" if dtype.kind == "c" else f"Convert it {how}"
-        raise refuse(f"{seen} {dtype}", f"programs hold only {', '.join(SHORT.values())}", instead, at)
+        raise refuse(f"{seen} {dtype}", f"programs hold only {', '.join(SHORT.values())}", instead,
+                     at)

@@ -4,8 +4,10 @@ In:  ``np.sum(x)``, ``x.sum()`` and ``np.add.reduce(x)``: the first two call the
 Out: one ``reduce`` node, or the composition that NumPy computes.
 """
 
+import inspect
 import math
 import operator
+import warnings
 from typing import Any
 
 import numpy as np
@@ -18,11 +20,11 @@ from .array import (
     choose,
     composite,
     constant,
-    deliver,
     fresh,
     handles,
     iota,
     lift,
+    method,
     normal_axes,
     normal_axis,
     permuted,
@@ -31,16 +33,17 @@ from .array import (
     splat,
     traced,
 )
-from .guards import assignable, guard
+from .creation import opened
 from .recorder import refuse
-from .ufuncs import METHODS, resolve
+from .refusals import SORT
+from .ufuncs import METHODS, assignable, deliver_whole, resolve
 
 FOLDS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any"}
 ON_BOOL = {"max": "any", "min": "all", "sum": "any", "prod": "all"}
 START = {"sum": -0.0, "prod": 1, "all": True, "any": False}
 SCANS = {"add": "cumsum", "multiply": "cumprod"}
-# Of any grouping, so two halves are folded into one. Its value on no elements, if it has one.
-GROUPED = {"bitwise_and": -1, "bitwise_or": 0, "bitwise_xor": 0, "logical_xor": False, "fmax": None, "fmin": None, "gcd": 0}
+# Of any grouping, so two halves are folded into one. Its value on no elements.
+GROUPED = {"bitwise_and": -1, "bitwise_or": 0, "bitwise_xor": 0, "logical_xor": False, "gcd": 0}
 
 
 # ---------------------------------------------------------------- one function for all spellings
@@ -55,12 +58,14 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
                   keepdims: bool = False, initial: Any = np._NoValue,
                   where: Any = True) -> TracedArray:
     """``ufunc.reduce``: one node, after NumPy's casts and with its defaults."""
+    if ufunc in (np.fmax, np.fmin):
+        return _without_nans(np.maximum if ufunc is np.fmax else np.minimum, lift(a), axis, dtype, out, keepdims, initial, where)
     if ufunc.__name__ in GROUPED and where is True and initial in (None, np._NoValue):
         return _halved(ufunc, lift(a), axis, dtype, out, keepdims)
     if ufunc.__name__ not in FOLDS:
         raise refuse(f"np.{ufunc.__name__}.reduce", "the graph has no such reduction",
-                     f"Reductions are {', '.join((*FOLDS, *GROUPED))}; "
-                     "the last seven take no where= and no initial=")
+                     f"Reductions are {', '.join((*FOLDS, 'fmax', 'fmin', *GROUPED))}; "
+                     "the last five take no where= and no initial=")
     op, x = FOLDS[ufunc.__name__], lift(a)
     # a number may be folded along an axis it lacks
     absent = not x.ndim and not isinstance(axis, tuple) and axis in (0, -1)
@@ -91,35 +96,47 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
     # ``initial`` is the only value
     if initial is not None and op in ("max", "min") and x.size == 0 and count_of(x, axes) == 0:
         shape = [1 if i in axes else n for i, n in enumerate(x.shape) if keepdims or i not in axes]
-        return _into(out, cast(broadcast(lift(initial), shape), x.dtype))
-    result = record(op, x, axes=axes, keepdims=bool(operator.index(keepdims))) if axes else fresh(x.node, x.row_major)
+        return _folded(cast(broadcast(lift(initial), shape), x.dtype), out)
+    result = record(op, x, axes=axes, keepdims=bool(operator.index(keepdims))) if axes else fresh(x.node, (x,))
     if initial is None:
-        return _into(out, result)
+        return _folded(result, out)
     total = cast(ufunc(result, initial), result.dtype)
     # The graph's sum starts from 0.0, which a sum of -0.0 must not.
     if adds and axes and str(splat(initial)) in ("-0.0", "None"):
         nothing = record("all", np.signbit(x) & (x == 0), axes=axes, keepdims=bool(keepdims))
         total = choose(nothing, initial, total, total.dtype, total.shape)
-    return _into(out, total)
+    return _folded(total, out)
+
+
+def _without_nans(ufunc: np.ufunc, x: TracedArray, axis: Any, dtype: Any, out: Any, keepdims: bool, initial: Any,
+                  where: Any) -> TracedArray:
+    """``np.fmax.reduce`` with ``np.maximum``: the extreme of the others, or NaN if there are none."""
+    if x.dtype.kind != "f":
+        return reduce_method(ufunc, x, axis, dtype, out, keepdims, initial, where)
+    holes, worst = np.isnan(x), -math.inf if ufunc is np.maximum else math.inf
+    found = reduce_method(ufunc, np.where(holes, worst, x), axis, dtype or dtype_with(out, x), None, keepdims, initial, where)
+    if initial is np._NoValue:
+        nothing = reduce_method(np.logical_and, holes, axis, None, None, keepdims, True, where)
+        found = choose(nothing, math.nan, found, found.dtype, found.shape)
+    return _folded(found, out)
 
 
 def _halved(ufunc: np.ufunc, x: TracedArray, axis: Any, dtype: Any, out: Any, keepdims: bool) -> TracedArray:
     """A reduction as element-wise work on halves, and halves of the result."""
     axes = normal_axes(axis, x.ndim)
+    dtype = dtype_with(out, x) if dtype is None and ufunc is not np.logical_xor else dtype
     _require_loop(ufunc, x, dtype)
     kept = [a for a in range(x.ndim) if a not in axes]
     shape = [1 if a in axes else x.shape[a] for a in range(x.ndim) if keepdims or a not in axes]
     first = permuted(x if dtype is None else cast(x, dtype), (*axes, *kept))
     rows = reshaped(first, (count_of(x, axes), *(x.shape[a] for a in kept)))
     if not rows.shape[0]:
-        if GROUPED[ufunc.__name__] is None:
-            raise ValueError(f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
         rows = cast(constant(GROUPED[ufunc.__name__], (1, *rows.shape[1:]), np.int64), rows.dtype)
     while len(rows) > 1:
         half = len(rows) // 2
         folded = ufunc(rows[:half], rows[half:2 * half])
         rows = np.concatenate([folded, cast(rows[2 * half:], folded.dtype)])
-    return _into(out, reshaped(cast(lift(rows), bool) if ufunc.__name__ == "logical_xor" else rows, shape))
+    return _folded(reshaped(cast(lift(rows), bool) if ufunc.__name__ == "logical_xor" else rows, shape), out)
 
 
 def _require_loop(ufunc: np.ufunc, x: TracedArray, dtype: Any) -> None:
@@ -137,12 +154,17 @@ def _first(initial: Any, dtype: np.dtype) -> TracedArray:
     return value
 
 
-def _into(out: Any, result: TracedArray) -> TracedArray:
-    """``deliver``, where ``out=`` is not stretched to."""
+def _folded(result: TracedArray, out: Any) -> TracedArray:
+    """``deliver_whole`` of a fold.
+
+    NumPy folds into ``out`` itself, which must hold each partial result.
+    """
     target = out[0] if isinstance(out, tuple) else out
-    if isinstance(target, TracedArray) and not target.is_scalar and target.shape != result.shape:
-        raise ValueError(f"output parameter for reduction has shape {target.shape}, not {result.shape}")
-    return deliver(result, out, "unsafe")
+    checked = isinstance(target, TracedArray) and result.dtype.kind + target.dtype.kind != "ff"
+    if checked and not np.can_cast(result.dtype, target.dtype):
+        raise refuse(f"a reduction of {result.dtype} into an out= of {target.dtype}", "NumPy rounds each partial result to it",
+                     "Write out[...] = of the reduction")
+    return deliver_whole(result, out)
 
 
 def dtype_with(out: Any, x: TracedArray) -> np.dtype | None:
@@ -167,12 +189,9 @@ def _reduction(ufunc: np.ufunc, takes_dtype: bool) -> Any:
     return with_dtype if takes_dtype else without_dtype
 
 
-handles(np.sum)(_reduction(np.add, True))
-handles(np.prod)(_reduction(np.multiply, True))
-handles(np.max)(_reduction(np.maximum, False))
-handles(np.min)(_reduction(np.minimum, False))
-handles(np.any)(_reduction(np.logical_or, False))
-handles(np.all)(_reduction(np.logical_and, False))
+for _function, _ufunc in ((np.sum, np.add), (np.prod, np.multiply), (np.max, np.maximum), (np.min, np.minimum),
+                         (np.any, np.logical_or), (np.all, np.logical_and)):
+    handles(_function)(_reduction(_ufunc, _ufunc in (np.add, np.multiply)))
 
 
 @handles(np.count_nonzero)
@@ -203,28 +222,8 @@ def mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=True):
     x = lift(a)
     half = dtype is None and x.dtype == np.float16
     wide = np.float32 if half else np.float64 if dtype is None and x.dtype.kind in "biu" else dtype or dtype_with(out, x)
-    count = _count(x, axis, where)
-    result = _quotient(np.sum(x, axis, wide, keepdims=keepdims, where=where), count)
-    return _into(out, cast(result, np.float16) if half else result)
-
-
-@composite(np.average)
-def average(a, axis=None, weights=None, returned=False, *, keepdims=False):
-    """sum(x * weights) / sum(weights). NumPy's own source does the rest, as weights of another shape."""
-    if weights is None:
-        return NotImplemented
-    x, w = lift(a), lift(weights)
-    if w.ndim == 1 < x.ndim and type(axis) is int and w.shape == x.shape[axis:][:1]:
-        w = reshaped(w, [w.size if i == axis % x.ndim else 1 for i in range(x.ndim)])
-    elif w.shape != x.shape:
-        return NotImplemented
-    dtype = np.result_type(x.dtype, w.dtype, *(["f8"] if x.dtype.kind in "biu" else []))
-    total = np.sum(w, axis, dtype, keepdims=keepdims)
-    guard(lift(np.any(total == 0)), ZeroDivisionError, "Weights sum to zero, can't be normalized")
-    result = np.sum(np.multiply(x, w, dtype=dtype), axis, keepdims=keepdims) / total
-    if not returned:
-        return result
-    return result, total if total.shape == result.shape else np.broadcast_to(total, result.shape).copy()
+    result = _quotient(np.sum(x, axis, wide, out, keepdims, where=where), _count(x, axis, where))
+    return deliver_whole(cast(result, np.float16) if half and out is None else result, out)
 
 
 def _ddof(ddof: Any, correction: Any) -> Any:
@@ -241,113 +240,64 @@ def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=Tru
     count = _count(x, axis, where)
     centre = _quotient(np.sum(x, axis, wide, keepdims=True, where=where), count) if mean is None else mean
     apart = np.subtract(x, centre)
-    total = np.sum(np.multiply(apart, apart), axis, wide or dtype_with(out, apart), keepdims=keepdims, where=where)
+    total = np.sum(np.multiply(apart, apart), axis, wide, out, keepdims, where=where)
     degrees = np.maximum(count - ddof, 0) if isinstance(count, TracedArray) else np.maximum(count - ddof, 0).item()
-    return _into(out, _quotient(total, degrees))
+    return deliver_whole(_quotient(total, degrees), out)
 
 
 @composite(np.std)
 def std(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, **options):
-    """The square root of the variance."""
-    variance: TracedArray = var(a, axis, dtype, None, ddof, keepdims, **options)
-    root = np.sqrt(variance)
-    if variance.ndim and variance.dtype.kind != "f":  # NumPy takes the root of an array in place
-        raise TypeError("a root of integers is no integer")
-    return _into(out, cast(root, variance.dtype))
+    """The root of the variance. NumPy takes that of an array in place."""
+    square: TracedArray = var(a, axis, dtype, out, ddof, keepdims, **options)
+    return cast(np.sqrt(square), square.dtype) if square.is_scalar else traced.sqrt(square, out=square)
 
 
 # ---------------------------------------------------------------- positions
-def _position(extreme: Any, a: Any, axis: Any, out: Any, keepdims: bool) -> TracedArray:
+def _position(extreme: Any) -> Any:
     """The index of the extreme: the smallest one, or the first NaN if there is one."""
-    x = lift(a)
-    shape = (1,) * x.ndim if keepdims and axis is None else None
-    if axis is None:
-        x, axis = traced.ravel(x), 0
-    axis = normal_axis(axis, x.ndim)
-    if x.shape[axis] == 0:
-        raise ValueError(f"attempt to get arg{extreme.__name__} of an empty sequence")
-    if x.dtype.kind == "b":
-        x = cast(x, np.uint8)
-    hit = record("eq", x, broadcast(extreme(x, axis, keepdims=True), x.shape))
-    if x.dtype.kind == "f":
-        hit = record("or", hit, record("isnan", x))
-    index = record("select", hit, iota(x.shape, axis), constant(x.shape[axis], x.shape, np.int64))
-    result = np.min(index, axis, keepdims=keepdims)
-    x.recorder.nonnegative.add(result.node)
-    if isinstance(out, TracedArray) and not np.can_cast(out.dtype, np.int64):
-        raise TypeError(f"Cannot cast array data from {out.dtype!r} to int64 according to the rule 'safe'")
-    return _into(out, reshaped(result, result.shape if shape is None else shape))
+    def position(a, axis=None, out=None, *, keepdims=False):
+        x = lift(a)
+        shape = (1,) * x.ndim if keepdims and axis is None else None
+        if axis is None:
+            x, axis = traced.ravel(x), 0
+        axis = normal_axis(axis, x.ndim)
+        if x.shape[axis] == 0:
+            raise ValueError(f"attempt to get arg{extreme.__name__} of an empty sequence")
+        if x.dtype.kind == "b":
+            x = cast(x, np.uint8)
+        hit = record("eq", x, broadcast(extreme(x, axis, keepdims=True), x.shape))
+        if x.dtype.kind == "f":
+            hit = record("or", hit, record("isnan", x))
+        index = record("select", hit, iota(x.shape, axis), constant(x.shape[axis], x.shape, np.int64))
+        result = np.min(index, axis, keepdims=keepdims)
+        x.recorder.nonnegative.add(result.node)
+        return deliver_whole(reshaped(result, result.shape if shape is None else shape), out, "safe")
+    return position
 
 
-@composite(np.argmax)
-def argmax(a, axis=None, out=None, *, keepdims=False):
-    return _position(np.max, a, axis, out, keepdims)
-
-
-@composite(np.argmin)
-def argmin(a, axis=None, out=None, *, keepdims=False):
-    return _position(np.min, a, axis, out, keepdims)
+composite(np.argmax)(_position(np.max))
+composite(np.argmin)(_position(np.min))
 
 
 # ---------------------------------------------------------------- without the NaNs
-def _nan_extreme(function: Any, ufunc: np.ufunc, worst: float) -> None:
+def _from_source(function: Any) -> None:
+    """Trace NumPy's own source.
+
+    It makes a scalar with ``dtype.type(value)``, so here it makes an array of one element.
+    """
     @composite(function)
-    def extreme(a, axis=None, out=None, keepdims=False, initial=np._NoValue, where=True):
-        x = lift(a)
-        if x.dtype.kind != "f":
-            return reduce_method(ufunc, x, axis, None, out, keepdims, initial, where)
-        holes = np.isnan(x)
-        found = reduce_method(ufunc, np.where(holes, worst, x), axis, None, None, keepdims, initial, where)
-        if initial is np._NoValue:
-            nothing = reduce_method(np.logical_and, holes, axis, None, None, keepdims, True, where)
-            found = choose(nothing, math.nan, found, x.dtype, found.shape)
-        return _into(out, found)
+    def traced_source(*args, **options):
+        given = inspect.signature(function).bind(*args, **options).arguments
+        x = lift(given["a"])
+        to_scalar = given.get("out") is None and x.ndim and len(normal_axes(given.get("axis"), x.ndim)) == x.ndim
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = opened(function)(**given | ({"keepdims": True} if to_scalar else {}))
+        return fresh(reshaped(found, ()).node) if to_scalar and not given.get("keepdims") else found
 
 
-_nan_extreme(np.nanmax, np.maximum, -math.inf)
-_nan_extreme(np.nanmin, np.minimum, math.inf)
-
-
-def _nan_position(function: Any, plain: Any, worst: float) -> None:
-    @composite(function)
-    def position(a, axis=None, out=None, *, keepdims=False):
-        x = lift(a)
-        if x.dtype.kind == "f":
-            holes = np.isnan(x)
-            guard(np.all(holes, axis), ValueError, "All-NaN slice encountered")
-            x = np.where(holes, worst, x)
-        return plain(x, axis, out, keepdims=keepdims)
-
-
-_nan_position(np.nanargmax, np.argmax, -math.inf)
-_nan_position(np.nanargmin, np.argmin, math.inf)
-
-
-@composite(np.nanmean)
-def nanmean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=True):
-    x = lift(a)
-    if x.dtype.kind != "f":
-        return np.mean(x, axis, dtype, out, keepdims, where=where)
-    present = ~np.isnan(x)
-    total = np.sum(np.where(present, x, 0), axis, dtype, keepdims=keepdims, where=where)
-    return _into(out, cast(total / np.sum(present, axis, keepdims=keepdims, where=where), total.dtype))
-
-
-@composite(np.nanvar)
-def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=True, mean=None, correction=None):
-    x, ddof = lift(a), _ddof(ddof, correction)
-    if x.dtype.kind != "f":
-        return np.var(x, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
-    centre = nanmean(x, axis, dtype, None, True, where=where) if mean is None else mean
-    apart = np.where(np.isnan(x), 0, cast(x - centre, x.dtype))
-    total = np.sum(apart * apart, axis, dtype, keepdims=keepdims, where=where)
-    degrees = np.sum(~np.isnan(x), axis, keepdims=keepdims, where=where) - ddof
-    return _into(out, choose(degrees <= 0, math.nan, cast(total / degrees, total.dtype), total.dtype, total.shape))
-
-
-@composite(np.nanstd)
-def nanstd(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, **options):
-    return _into(out, np.sqrt(nanvar(a, axis, dtype, None, ddof, keepdims, **options)))
+for _function in (np.nanmean, np.nanvar, np.nanstd):
+    _from_source(_function)
 
 
 # ---------------------------------------------------------------- scans and order
@@ -355,7 +305,9 @@ def accumulate_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None,
     """``np.add.accumulate`` and the like. Extremes and bits are scanned in steps of 1, 2, 4 ..."""
     x = lift(a)
     along = normal_axis(axis, x.ndim)
-    if ufunc.__name__ in (*GROUPED, "maximum", "minimum", "logical_and", "logical_or"):
+    if out is Ellipsis:  # NumPy's methods say it so
+        raise TypeError("output must be an array")
+    if ufunc.__name__ in (*GROUPED, "maximum", "minimum", "fmax", "fmin", "logical_and", "logical_or"):
         _require_loop(ufunc, x, dtype)
         rows = traced.moveaxis(x if dtype is None else cast(x, dtype), along, 0)
         rows = cast(rows, bool) if ufunc.__name__.startswith("logical") else rows.copy()
@@ -363,28 +315,25 @@ def accumulate_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None,
         while step < len(rows):
             rows = np.concatenate([rows[:step], ufunc(rows[:-step], rows[step:])])
             step *= 2
-        return _into(out, traced.moveaxis(rows, 0, along).copy())
+        return _folded(traced.moveaxis(rows, 0, along).copy(), out)
     if ufunc.__name__ not in SCANS:
         raise refuse(f"np.{ufunc.__name__}.accumulate", "the graph has no such scan",
                      "Write np.cumsum, np.cumprod, or a Python loop over the axis")
     summed = cast(x, dtype or dtype_with(out, x) or accumulator(x.dtype))
-    return _into(out, record(SCANS[ufunc.__name__], summed, axis=along))
+    return _folded(record(SCANS[ufunc.__name__], summed, axis=along), out)
 
 
-def _scan(ufunc: np.ufunc, a: Any, axis: Any, dtype: Any, out: Any) -> TracedArray:
+def _scan(ufunc: np.ufunc) -> Any:
     """``np.cumsum`` and ``np.cumprod``: without an axis over all elements."""
-    x = lift(a)
-    return accumulate_method(ufunc, traced.ravel(x) if axis is None or not x.ndim else x, 0 if axis is None else axis, dtype, out)
+    def scan(a, axis=None, dtype=None, out=None):
+        x = lift(a)
+        rows = traced.ravel(x) if axis is None or not x.ndim else x
+        return accumulate_method(ufunc, rows, 0 if axis is None else axis, dtype, out)
+    return scan
 
 
-@handles(np.cumsum)
-def cumsum(a, axis=None, dtype=None, out=None):
-    return _scan(np.add, a, axis, dtype, out)
-
-
-@handles(np.cumprod)
-def cumprod(a, axis=None, dtype=None, out=None):
-    return _scan(np.multiply, a, axis, dtype, out)
+handles(np.cumsum)(_scan(np.add))
+handles(np.cumprod)(_scan(np.multiply))
 
 
 def _along(a: Any, axis: Any, **options: Any) -> tuple[TracedArray, int]:
@@ -403,9 +352,39 @@ def sort(a, axis=-1, kind=None, order=None, *, stable=None):
 @handles(np.argsort)
 def argsort(a, axis=-1, kind=None, order=None, *, stable=None):
     x, along = _along(a, axis, kind=kind, order=order, stable=stable)
-    result = record("argsort", x, axis=along)
+    result = record("argsort", x, like=True, axis=along)
     x.recorder.nonnegative.add(result.node)
     return result
+
+
+@method
+def partition(x: TracedArray, kth: Any, axis: int = -1, **options: Any) -> None:
+    """Sort: NumPy's own quantiles only read places that a partition puts right."""
+    if x.recorder._composite not in QUANTILES:
+        x.__getattr__("partition")  # refused
+    x.sort(axis)
+
+
+def _quantile(function: Any) -> Any:
+    """NumPy's source, which is told that there is no NaN. They are put in afterwards."""
+    def quantile(*args, **options):
+        given = inspect.signature(function).bind(*args, **options).arguments
+        if given.keys() & {"out", "weights"}:
+            raise refuse(f"np.{function.__name__} with out= or weights=", "its source asks for values", SORT)
+        x = lift(given["a"])
+        found = lift(opened(function)(**given | {"overwrite_input": False}))
+        if x.dtype.kind != "f":
+            return found
+        if found.dtype != x.dtype and found.size == 1 and not np.ndim(given["q"]):
+            raise refuse(f"np.{function.__name__}", f"it is {found.dtype}, or {x.dtype} if there is a NaN", SORT)
+        holes = broadcast(lift(np.any(np.isnan(x), given.get("axis"), keepdims=given.get("keepdims", False))), found.shape)
+        return fresh(choose(holes, math.nan, found, found.dtype, found.shape).node)
+    return quantile
+
+
+QUANTILES = ("quantile", "percentile")
+for _name in QUANTILES:
+    composite(getattr(np, _name))(_quantile(getattr(np, _name)))
 
 
 METHODS.update({"reduce": reduce_method, "accumulate": accumulate_method})

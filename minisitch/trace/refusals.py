@@ -11,9 +11,7 @@ After:   TraceError: model.py:3: math.exp() of a traced f64[] array: ... Write n
 """
 
 import ast
-import builtins
-import dis
-import inspect
+import itertools
 import linecache
 import math
 import types
@@ -22,17 +20,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import TraceError
-from .recorder import left_at, refuse, user_frame
+from .recorder import ACTIVE, is_inside, left_at, refuse, user_frame
 
 NO_VALUE = "it has no values while the program is traced"
 OUTSIDE = "Return the array, and do this outside the traced function"
 APART = "Compute it outside the traced function and pass the result in as an argument"
 ONCE = "the function's Python runs only while it is traced"
 LOST = f"{ONCE}, so later calls would change nothing there"
-AGAIN = f"{ONCE}, so the result would be the same at every call"
-ASK = "Ask outside, and pass the answer in as an argument"
-DRAWN = ("Draw outside and pass the array in as an argument, or use a generator with a seed "
-         "inside, np.random.default_rng(seed), for the same numbers at every call")
 MASKED = "Keep the mask as an array of its own: np.where(mask, other, x), and where=~mask in reductions"
 COUNT = "Take a size or a number of rounds from a shape, or pass it as a Python int: it is part of the program then"
 GIVEN = "If this argument is an option, pass int(n) or bool(flag): it is part of the program then"
@@ -62,27 +56,22 @@ CALLS: dict[Any, str] = {
 }
 # A function or a method of NumPy without an operation here -> what to write.
 SORT = "Write np.sort(x, axis=...) and take the elements at the wanted positions"
-WINDOWS = ("Write sliding_window_view(x, len(v)) @ v for mode='valid', and np.pad(x, len(v) - 1) "
-           "in place of x for mode='full'. A convolution takes v[::-1]")
 BETWEEN = ("Find the point to the left: i = np.clip(np.sum(xp <= x[..., None], -1) - 1, 0, "
            "len(xp) - 2). Then write the line from fp[i] to fp[i + 1]")
-ENDS = "Write start + np.arange(n) * ((stop - start) / (n - 1))"
 OUTCOME = "Return np.all(a == b), or of np.isclose(a, b), and ask bool() of it outside the traced function"
 REMEDIES: dict[str, str] = {name: remedy for names, remedy in {
-    "median percentile quantile partition nanmedian nanpercentile nanquantile": SORT,
-    "convolve correlate": WINDOWS, "interp": BETWEEN, "linspace logspace geomspace": ENDS,
+    "median partition nanmedian nanpercentile nanquantile": SORT, "interp": BETWEEN,
     "allclose array_equal array_equiv": OUTCOME,
     "searchsorted": "Count: np.sum(x < v[..., None], axis=-1), and <= for side='right'",
     "digitize": "Count: np.sum(bins <= x[..., None], axis=-1)",
     "insert": "Write np.concatenate([x[:i], values, x[i:]])",
     "isin": "Compare with each: np.any(x[..., None] == np.ravel(values), axis=-1)",
     "ma": MASKED, "fft linalg": APART, "fromiter": "Write np.stack([...]) of the elements, and .astype(dtype)",
-    "tobytes tofile tostring dump dumps data ctypes strides base setflags getflags": OUTSIDE,
+    "tobytes tofile tostring dump dumps data ctypes strides base setflags getflags __array_interface__ __array_struct__": OUTSIDE,
     "byteswap save savez savetxt frombuffer": OUTSIDE, "array2string array_repr array_str": PRINT,
     "resize": "Write np.resize(x, shape), or x.reshape(shape)",
     "nditer": "Write for i in range(x.shape[0]): x[i]",
     "choose": "Write np.select([k == 0, k == 1], [a, b])",
-    "putmask place": "Write x[...] = np.where(mask, values, x)",
     "piecewise": "Write np.select(conditions, [f(x), g(x)]), where functions take the whole array",
     "view": "Write x[:] for the same elements, and x.astype(dtype) for other ones. Bits are not traced",
 }.items() for name in names.split()}
@@ -116,15 +105,16 @@ def refuse_value(asked: str, of: Any, remedy: str = "", given: bool = False) -> 
     It names what the user's line does, and what to write instead.
     """
     seen, remedy = (asked, remedy) if remedy else PROTOCOLS[asked]
-    frame = user_frame()
-    name, called = called_by(frame) if frame else ("", None)
-    # it may be the stand-in of a function of ``math``
-    called = inspect.unwrap(called) if isinstance(called, types.FunctionType) else called
-    called = called if isinstance(called, type | types.BuiltinFunctionType) else type(called)
-    known, own = CALLS.get(called, ""), called.__name__
+    frame, recorder = user_frame(), ACTIVE.get()
+    asks = recorder and recorder.called
+    called = asks if isinstance(asks, type | types.BuiltinFunctionType) else type(asks)
+    known, own, name = CALLS.get(called, ""), called.__name__, name_of(asks)
     if not known and called.__module__ == "math":
         ufunc = UFUNCS.get(own, own)
         known = f"Write np.{ufunc}(x)" if hasattr(np, ufunc) else f"Write it with NumPy's functions, which have no {own}"
+    if asked == "array" and not known and isinstance(asks, types.FunctionType) and not is_inside(asks.__code__.co_filename, ""):
+        return refuse(f"{name}() makes an ndarray of a traced {of} array", f"it is a library's function, and {NO_VALUE}",
+                      "Only its NumPy code on the array itself can be traced. Write it with NumPy, or call it outside")
     if known:
         seen, remedy = f"{name}()", known
     elif asked == "bool" and frame and (found := _condition(frame)):
@@ -142,31 +132,16 @@ def refuse_other(error: Exception) -> TraceError:
                   left_at(error, ours=True) or ("", ""))
 
 
-def called_by(frame: types.FrameType) -> tuple[str, Any]:
-    """The function that a frame is calling, with its name as it is written.
-
-    Empty for a call of a computed function.
-    """
-    run = [i for i in dis.get_instructions(frame.f_code) if i.offset <= frame.f_lasti]
-    place, found = run[-1].positions, None
-    names: list[str] = []
-    if not place or not place.lineno or not run[-1].opname.startswith("CALL"):
-        return "", None
-    for each in run[:-1]:
-        # an instruction that begins where the call does
-        if each.positions and each.positions[::2] == place[::2] and each.opname.startswith("LOAD_"):
-            name = str(each.argval)
-            if names and not isinstance(found, types.ModuleType | type):
-                return "", None
-            spaces = [vars(found)] if names else [frame.f_locals, frame.f_globals, vars(builtins)]
-            found = next((s[name] for s in spaces if name in s), getattr(found, name, None))
-            names.append(name)
-    return ".".join(names), found
+def name_of(function: Any) -> str:
+    """A function's name as programs write it: ``math.exp``, ``float``, ``np.ndarray``."""
+    module = str(getattr(function, "__module__", None) or "").replace("numpy", "np", 1)
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return name if module in ("builtins", "") else f"{module}.{name}"
 
 
 def _condition(frame: types.FrameType) -> tuple[str, str] | None:
     """What a truth value is for, and what to write instead. None if the source is unknown."""
-    place = next((i.positions for i in dis.get_instructions(frame.f_code) if i.offset == frame.f_lasti), None)
+    place = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
     try:
         tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals)))
     except SyntaxError:

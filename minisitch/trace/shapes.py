@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from .array import (
+    OutsideStorage,
     TracedArray,
     broadcast,
     cast,
     common_dtype,
+    composite,
     constant,
-    deliver,
     fresh,
     handles,
     iota,
@@ -26,13 +27,16 @@ from .array import (
     no_bool,
     normal_axis,
     only_ones_differ,
+    operand,
     record,
     reshaped,
     stand_in,
     strides_of,
+    traced,
     view,
 )
 from .recorder import refuse
+from .ufuncs import deliver
 
 
 # ---------------------------------------------------------------- views
@@ -91,15 +95,6 @@ def shape_of(shape: Any) -> tuple[int, ...]:
     return tuple(operator.index(no_bool(n)) for n in (shape if np.iterable(shape) else (shape,)))
 
 
-def _fitting(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """A shape with its -1 replaced. Raises ValueError as NumPy does."""
-    known = math.prod(n for n in shape if n != -1)
-    fitting = tuple(size // known if n == -1 and known else n for n in shape)
-    if shape.count(-1) > 1 or -1 in fitting or math.prod(fitting) != size:
-        raise ValueError(f"cannot reshape array of size {size} into shape {shape}")
-    return fitting
-
-
 def _order(order: str, x: TracedArray) -> str:
     """"C" or "F". Refuses an order that depends on an unknown memory layout."""
     if order in ("A", "K") and x.row_major:
@@ -122,13 +117,39 @@ def _imag(x: TracedArray) -> TracedArray:
     return view(zeros, "broadcast", shape=x.shape, strides=x.strides_in_elements)
 
 
+class Flags:
+    """``x.flags``. The layout is known or refused. Ownership and write access are refused."""
+
+    def __init__(self, array: TracedArray) -> None:
+        self._array = array
+
+    def __getattr__(self, name: str) -> bool:
+        if self._array.strides_in_elements is None or name not in ("c_contiguous", "f_contiguous", "contiguous", "fnc", "forc"):
+            raise refuse(f"x.flags.{name}", "the array has no memory while the program is traced", "Ask the result, outside")
+        self._array.recorder.by_layout(self._array)
+        return bool(getattr(stand_in(self._array).flags, name))
+
+    def __getitem__(self, name: str) -> bool:
+        return getattr(self, name.lower())
+
+
+def _strides(x: TracedArray) -> tuple[int, ...]:
+    """``x.strides``, which the layout of the arguments decides."""
+    if x.strides_in_elements is None or isinstance(x._storage, OutsideStorage):
+        x.__getattr__("strides")  # refused
+    x.recorder.by_layout(x)
+    return tuple(step * x.itemsize for step in x.strides_in_elements)
+
+
+TracedArray.strides = property(_strides)
 TracedArray.imag = property(_imag)
+TracedArray.flags = property(Flags)
 
 
 @handles(np.reshape)
 def reshape(a, /, shape=None, order="C", *, newshape=None, copy=None):
     x = lift(a)
-    target = _fitting(shape_of(newshape if shape is None else shape), x.size)
+    target = np.broadcast_to(np.int8(0), x.size).reshape(shape_of(newshape if shape is None else shape)).shape  # or NumPy's error
     if x.is_scalar and not target:
         return x
     if _order(order, x) == "F":
@@ -249,6 +270,24 @@ def repeat(a, repeats, axis=None):
     count = int(np.reshape(repeats, ()))
     wide = broadcast(reshaped(x, (*before, n, 1, *after)), (*before, n, count, *after))
     return reshaped(wide, (*before, n * count, *after)).copy()
+
+
+@composite(np.linspace)
+def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis=0, *, device=None):
+    """NumPy's source asks whether a step is zero. Here both answers are computed."""
+    np.linspace(0, 1, num, endpoint)  # raises NumPy's errors
+    parts = operator.index(num) - bool(endpoint)
+    start, stop = operand(start), operand(stop)
+    delta = np.subtract(stop, start, dtype=common_dtype(start, stop, 0.0))
+    y = cast(reshaped(iota((num,), 0), (num,) + (1,) * delta.ndim), delta.dtype)
+    step = delta / parts if parts > 0 else math.nan
+    y = np.where(np.any(step == 0), y / parts * delta, y * step) if parts > 0 else y * delta
+    y = cast(y + start, delta.dtype)
+    if endpoint and num > 1:
+        y[-1, ...] = stop
+    dtype = delta.dtype if dtype is None else np.dtype(dtype)
+    y = cast(traced.moveaxis(traced.floor(y) if dtype.kind in "iu" else y, 0, axis), dtype)
+    return (y, step) if retstep else y
 
 
 # ---------------------------------------------------------------- padding and diagonals

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from ..errors import MinisitchError, PassError
 from ..errors.nearest import near
+from .calls import _called, _function
 from .recorder import is_inside, program_file
 from .tree import require_end
 
@@ -42,7 +43,7 @@ def shorten(error: BaseException, program: str) -> None:
     kept = [each for each in entries if not is_inside(each.tb_frame.f_code.co_filename, program)]
     # Wrong arguments of the user's function: the outer doors know it by the mark of the inner one.
     # An index out of bounds at run time has the mark, too.
-    called = entries[-1].tb_frame.f_code is run_program.__code__ or hasattr(error, "of_the_call")
+    called = entries[-1].tb_frame.f_code in CALLING or hasattr(error, "of_the_call")
     if not kept and not isinstance(error, MinisitchError):
         if not called:
             return
@@ -63,6 +64,9 @@ def shorten(error: BaseException, program: str) -> None:
 def run_program(program: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Call the user's function. An error of this frame is the call's: its arguments are wrong."""
     return program(*args, **kwargs)
+
+
+CALLING = [each.__code__ for each in (run_program, _function, _called)]
 
 
 def door(enter: Entrance) -> Entrance:

@@ -8,11 +8,10 @@ half.
 
 from __future__ import annotations
 
-import functools
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import BuiltinMethodType, MethodType, MethodWrapperType
+from types import BuiltinMethodType, MethodType, MethodWrapperType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -47,12 +46,16 @@ class Static:
 
 @dataclass(frozen=True)
 class Branch:
-    """A container: its class, a dict's keys, its children, and an object's attributes."""
+    """A container: its class, a dict's keys, its children, and an object's attributes.
+
+    ``told`` distinguishes keys that are equal, such as 2 and 2.0.
+    """
 
     container: type
     keys: tuple[Hashable, ...]
     children: tuple[Tree, ...]
     attributes: tuple[str, ...] = ()  # their values are the last children
+    told: tuple[Hashable, ...] = ()
 
     def build(self, parts: Sequence[Any]) -> Any:
         """A container of this kind with other children."""
@@ -66,11 +69,17 @@ class Branch:
             made = self.container.__new__(self.container)
             list.extend(made, values)
         else:
-            new: Any = self.container.__new__
-            made = getattr(self.container, "_make", functools.partial(new, self.container))(values)
+            made = getattr(self.container, "_make", self._new)(values)
         for name, value in zip(self.attributes, parts[len(values):], strict=True):
             setattr(made, name, value)
         return made
+
+    def _new(self, values: Sequence[Any]) -> Any:
+        try:
+            return self.container.__new__(self.container, values)
+        except TypeError as error:
+            raise refuse(f"a {self.container.__name__}", f"it cannot be made again with other elements ({error})",
+                         "Pass a plain tuple, or give the class a method _make") from None
 
 
 Tree = Leaf | Static | Branch
@@ -79,10 +88,22 @@ MOST = 1 << 63  # larger ints have no dtype
 
 
 def is_array(value: object) -> bool:
-    """Whether a value becomes an input: NumPy arrays and scalars, types, foreign arrays."""
+    """Whether a value becomes an input: NumPy arrays and scalars, types, arrays of devices (CuPy, PyTorch, Numba).
+
+    Raises TraceError for what only looks like an array, such as a column of pandas: its operators
+    and methods are its own.
+    """
     if isinstance(value, np.ndarray | np.generic | TensorType):
         return True
-    return not isinstance(value, type | dict | list | tuple) and hasattr(value, "shape") and hasattr(value, "dtype")
+    if isinstance(value, type | ModuleType | dict | list | tuple) or not (hasattr(value, "shape") and hasattr(value, "dtype")):
+        return False
+    if hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__"):
+        return True
+    if type(value).__module__.startswith(__name__.partition(".")[0]):
+        return False
+    name = type(value).__name__
+    raise refuse(f"a {name} among the arguments", "it is no array, and its operators and methods are its own",
+                 "Pass it as an array: value.to_numpy() of pandas, value.toarray() of a sparse matrix")
 
 
 @dataclass
@@ -178,10 +199,25 @@ def _tree(value: Any, is_leaf: Callable[[object], bool], leaves: list[Any]) -> T
         return Leaf(len(leaves) - 1, getattr(value, "is_scalar", isinstance(value, np.generic)), number)
     if not isinstance(value, dict | list | tuple):
         return Static(value, _static_key(value))
-    parts = dict.values(value) if isinstance(value, dict) else value
+    keys = _keys(value) if isinstance(value, dict) else []
+    parts = [dict.__getitem__(value, key) for key in keys] if isinstance(value, dict) else value
     own = {} if type(value) in (dict, list, tuple) else _attributes(value)
     children = tuple(_tree(part, is_leaf, leaves) for part in (*parts, *own.values()))
-    return Branch(type(value), tuple(dict.keys(value)) if isinstance(value, dict) else (), children, tuple(own))
+    return Branch(type(value), tuple(keys), children, tuple(own), told(keys))
+
+
+def _keys(value: dict[Any, Any]) -> list[Any]:
+    """The keys in the order of the dict's own protocol:
+
+    ``OrderedDict.move_to_end`` changes only that.
+    """
+    return [*OrderedDict.keys(value)] if isinstance(value, OrderedDict) else [*dict.keys(value)]
+
+
+def told(keys: Sequence[Any]) -> tuple[Hashable, ...]:
+    """What distinguishes keys that are equal: 2, 2.0 and True. Texts need nothing."""
+    return () if {*map(type, keys)} <= {str} else tuple((type(key), repr(key) if isinstance(key, float | complex | tuple) else "")
+                                                         for key in keys)
 
 
 def _attributes(value: Any) -> dict[str, Any]:
@@ -196,6 +232,10 @@ def _static_key(value: Any) -> Hashable:
     kind = type(value)
     if kind in (bool, int, float, complex):
         return kind, repr(value)
+    if isinstance(value, np.ndarray):
+        return kind, value.shape, value.dtype.str, value.tobytes()
+    if kind is slice:
+        return kind, _static_key(value.start), _static_key(value.stop), _static_key(value.step)
     try:
         hash(value)
     # A model object with __eq__, a set: the same object is the same program.

@@ -9,6 +9,7 @@ primitive of ``ops.OPS``, a composition with NumPy's values, or the ``ufunc`` li
 
 import math
 import operator
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -28,19 +29,19 @@ from .array import (
     common_dtype,
     composite,
     constant,
-    deliver,
     fresh,
     handles,
+    is_traced,
     is_weak,
+    lies_in_rows,
     lift,
     method,
     operand,
     record,
     settle,
 )
-from .guards import guard
-from .numbers import Number, plain
 from .recorder import current, refuse
+from .scalars import Number, fitting, plain
 
 # "__call__", "reduce", ... -> what np.add.reduce(...) does
 METHODS: dict[str, Callable[..., Any]] = {}
@@ -66,7 +67,7 @@ COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_e
 
 def _primitive(ufunc: np.ufunc, *operands: TracedArray) -> TracedArray:
     """One node. For a dtype outside the primitive's domain, an equal of NumPy's loop."""
-    name = ufunc.__name__
+    name = name_of(ufunc)
     if name.startswith("logical_"):
         operands = tuple(cast(each, bool) for each in operands)
     kind = kind_of(operands[0].type.dtype)
@@ -85,7 +86,7 @@ def _primitive(ufunc: np.ufunc, *operands: TracedArray) -> TracedArray:
 def _library(ufunc: np.ufunc, *operands: TracedArray) -> Any:
     """The ufunc itself, called between kernels. So every real-valued ufunc can be recorded."""
     dtypes = _resolve(ufunc, tuple(o.dtype for o in operands), None, "same_kind")[ufunc.nin:]
-    results = tuple(record("ufunc", *operands, name=ufunc.__name__, output=i, dtype=dtype.name)
+    results = tuple(record("ufunc", *operands, name=name_of(ufunc), output=i, dtype=dtype.name)
                     for i, dtype in enumerate(dtypes))
     return results if len(results) > 1 else results[0]
 
@@ -186,7 +187,7 @@ def __rpow__(x: TracedArray, base: Any) -> Any:
 @method
 @answers(operator.ipow)
 def __ipow__(x: TracedArray, exponent: Any) -> Any:
-    return deliver(x ** exponent, x)
+    return x ** exponent if x.is_scalar else deliver(x ** exponent, x)
 
 
 def _compare_signs(name: str, x: TracedArray, y: TracedArray) -> TracedArray:
@@ -212,6 +213,53 @@ def _out_of_range(name: str, operands: list[Any], dtypes: tuple[np.dtype, ...]) 
     return None
 
 
+# ---------------------------------------------------------------- out=
+def must_be_traced(target: Any) -> None:
+    """Raise TraceError for a write into a real ndarray.
+
+    Its other names would keep the old values.
+    """
+    if isinstance(target, np.generic) or getattr(target, "is_scalar", False):
+        raise TypeError("return arrays must be of ArrayType")
+    if not isinstance(target, TracedArray):
+        raise refuse("out= or an in-place operator on a real ndarray",
+                     "the program is only recorded now, so the array and its other names would "
+                     "keep their old values", "Write y = x + ... instead of x += ..., start from "
+                     "np.zeros_like(x), or pass the array to the traced function as an argument, "
+                     "which may be changed in place")
+
+
+def deliver(result: TracedArray, out: Any, casting: Any = "same_kind") -> TracedArray:
+    """Store a result into ``out=`` if there is one, as NumPy would."""
+    if isinstance(out, tuple):
+        out = out[0]
+    if out is None:
+        return result
+    if out is Ellipsis:  # an array, also of shape ()
+        return fresh(result.node, (result,), scalar=False)
+    must_be_traced(out)
+    if not np.can_cast(result.dtype, out.dtype, casting):
+        raise TypeError(f"Cannot cast output from {result.dtype!r} to {out.dtype!r} with casting rule {casting!r}")
+    if result.ndim > out.ndim or np.broadcast_shapes(result.shape, out.shape) != out.shape:
+        raise ValueError(f"non-broadcastable output operand with shape {out.shape} doesn't match "
+                         f"the broadcast shape {result.shape}")
+    out.write(settle(result, out.dtype, out.shape).node)
+    return out
+
+
+def deliver_whole(result: TracedArray, out: Any, reads: Any = None) -> TracedArray:
+    """``deliver`` where ``out=`` is not stretched to, and cast to as with ``astype``.
+
+    ``reads``: the casting rule by which NumPy makes an array of the result's dtype from ``out``.
+    """
+    out = out[0] if isinstance(out, tuple) else out
+    if isinstance(out, TracedArray) and out.shape != result.shape:
+        raise ValueError(f"output parameter has shape {out.shape}, not {result.shape}")
+    if reads and isinstance(out, TracedArray) and not np.can_cast(out.dtype, result.dtype, reads):
+        raise TypeError(f"Cannot cast array data from {out.dtype!r} to {result.dtype!r} according to the rule {reads!r}")
+    return deliver(result, out, "unsafe")
+
+
 # ---------------------------------------------------------------- the call
 @cache
 def _resolve(ufunc: np.ufunc, types: tuple[Any, ...], dtype: np.dtype | None, casting: Any) -> tuple[np.dtype, ...]:
@@ -227,13 +275,24 @@ def _loop_type(value: Any) -> Any:
     return np.dtype(bool) if isinstance(value, bool) else float if isinstance(value, float) else int
 
 
+def name_of(ufunc: np.ufunc) -> str:
+    """What graphs call a ufunc: ``add``, ``scipy.special.expit``. Empty if it is another's."""
+    name = ufunc.__name__
+    if ufunc is CLIP or getattr(np, name, None) is ufunc:
+        return name
+    special = sys.modules.get("scipy.special")
+    found = special and getattr(special, name, None) is ufunc
+    return "" if not found else name if name == "erf" else f"scipy.special.{name}"
+
+
 def resolve(ufunc: np.ufunc, operands: list[Any], dtype: Any = None, casting: str = "same_kind") -> tuple[np.dtype, ...]:
     """``_resolve`` for operands. A dtype that graphs do not have is refused later, on use."""
-    ours = getattr(np, ufunc.__name__, None)
-    if (isinstance(ours, np.ufunc) and ours is not ufunc) or (ours is None and ufunc.__name__ not in PRIMITIVES):
-        raise refuse(f"the ufunc {ufunc.__name__}", "it is not NumPy's and has no primitive here",
+    if not name_of(ufunc):
+        raise refuse(f"the ufunc {ufunc.__name__}", "it is not NumPy's or scipy.special's",
                      "Write it with NumPy functions")
-    return _resolve(ufunc, tuple(map(_loop_type, operands)), None if dtype is None else np.dtype(dtype), casting)
+    of_class = isinstance(dtype, type(np.dtype))  # NumPy's source names dtypes by their class
+    wanted: Any = dtype if dtype is None else dtype() if of_class else np.dtype(dtype)
+    return _resolve(ufunc, tuple(map(_loop_type, operands)), wanted, casting)
 
 
 @method
@@ -266,8 +325,7 @@ def call(ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtyp
         inputs = tuple(False if each is None else each for each in inputs)
         results: tuple[TracedArray, ...] = (constant(ufunc is np.not_equal, np.broadcast_shapes(*map(np.shape, inputs)), bool),)
     else:
-        made = elementwise(ufunc, [*map(operand, inputs)], dtype, casting)
-        results = tuple(each if each.ndim else fresh(each.node) for each in made)
+        results = elementwise(ufunc, [*map(operand, inputs)], dtype, casting)
     outs = out if isinstance(out, tuple) else (out,) * len(results)
     if where is not True:
         results = tuple(_chosen(ufunc, bools(where), each, o, casting) for each, o in zip(results, outs, strict=True))
@@ -284,8 +342,9 @@ def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None, casting
     if ufunc.__name__ == "power":  # small exponents have rules of their own
         operands = [operands[0], plain(operands[1])]
     dtypes = resolve(ufunc, operands, dtype, casting)
-    name, takes, gives = ufunc.__name__, dtypes[:ufunc.nin], dtypes[ufunc.nin:]
-    shape = np.broadcast_shapes(*(o.shape for o in operands if isinstance(o, TracedArray)))
+    name, takes, gives = name_of(ufunc), dtypes[:ufunc.nin], dtypes[ufunc.nin:]
+    like = tuple(o for o in operands if isinstance(o, TracedArray))
+    shape = np.broadcast_shapes(*(o.shape for o in like))
     answer = _out_of_range(name, operands, takes)
     if answer is not None:
         return (constant(answer, shape, bool),)
@@ -307,7 +366,7 @@ def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None, casting
     else:
         result = _primitive(ufunc, *settled)
     results = result if isinstance(result, tuple) else (result,)
-    return tuple(cast(r, g) for r, g in zip(results, gives, strict=True))
+    return tuple(fresh(cast(r, g).node, like) for r, g in zip(results, gives, strict=True))
 
 
 def _chosen(ufunc: np.ufunc, where: TracedArray, result: TracedArray, out: Any, casting: str) -> TracedArray:
@@ -333,6 +392,54 @@ Number.__array_ufunc__ = lambda self, ufunc, kind, *inputs, **options: (  # type
 METHODS.update({"__call__": call, "outer": outer})
 
 
+# ---------------------------------------------------------------- errors that depend on values
+def assignable(value: Any, dtype: np.dtype, checked: bool = True) -> TracedArray:
+    """The right side of ``x[i] = value``. NumPy itself converts a real one, with its own errors.
+
+    ``checked``: NumPy's scalars must fit the dtype. At integer positions and masks only Python's
+    must.
+    """
+    value = fitting(value, dtype)
+    if is_traced(value) or isinstance(value, np.ndarray) or (isinstance(value, np.generic) and not checked):
+        if checked and dtype.kind == "i" and isinstance(value, TracedArray) and value.is_scalar:
+            _guard_range(value, np.iinfo(dtype))
+        return lift(value)
+    held = np.zeros(np.shape(value), dtype)
+    held[...] = value
+    return lift(held if held.ndim else held[()])
+
+
+def _guard_range(value: TracedArray, holds: np.iinfo) -> None:
+    """Guard what NumPy checks of a scalar: whether a signed dtype holds it.
+
+    NumPy checks no arrays, and no other dtypes.
+    """
+    low, high = int(holds.min), int(holds.max)
+    if value.dtype.kind == "f":
+        guard(np.isnan(value), ValueError, "cannot convert float NaN to integer")
+        whole = np.trunc(value)
+        with np.errstate(over="ignore"):
+            low, high = value.dtype.type(low), value.dtype.type(high + 1)
+            guard((whole < low) | (whole >= high), OverflowError,
+                  f"a float is infinite or out of bounds for {holds.dtype}")
+    elif value.dtype.kind in "iu" and not np.can_cast(value.dtype, holds.dtype):
+        guard((value < low) | (value > high), OverflowError, f"an integer is out of bounds for {holds.dtype}")
+
+
+def guard(wrong: TracedArray, error: type[Exception], message: str) -> None:
+    """Raise NumPy's error if any of these bools holds.
+
+    If they are known, now. Otherwise a call where one holds runs the plain function, which does.
+    """
+    recorder = wrong.recorder
+    known = recorder.known(wrong.node)
+    if known is not None:
+        if known.any():
+            raise error(message)
+        return
+    recorder.unlike(wrong)
+
+
 # ---------------------------------------------------------------- elementwise, but no ufuncs
 def erf(x: Any) -> Any:
     """The error function, which NumPy lacks: traced for a traced array, computed for a real one."""
@@ -353,7 +460,8 @@ def where(condition, x=None, y=None, /):
     # Unlike in arithmetic, a number that the dtype cannot hold wraps.
     a, b = (each if isinstance(each, TracedArray) or (type(each) is Number and dtype.kind == "f")
             else constant(np.asarray(plain(each)), (), dtype) for each in (a, b))
-    return fresh(choose(condition, a, b, dtype, shape).node, scalar=False)
+    like = tuple(each for each in (lift(condition), a, b) if isinstance(each, TracedArray))
+    return fresh(choose(condition, a, b, dtype, shape).node, like, scalar=False)
 
 
 @method
@@ -371,16 +479,16 @@ def clip(x: TracedArray, min: Any = None, max: Any = None, out: Any = None, **op
 @composite(np.round)
 def round(a, decimals=0, out=None):
     x, decimals = lift(a), operator.index(decimals)
-    scale = math.prod([10.0] * abs(decimals))  # in steps, as NumPy: above 10**22 they round
+    scale = math.prod([10.0] * abs(decimals))  # one by one, as NumPy: above 10**22 it rounds
+    there, back = (np.multiply, np.true_divide) if decimals > 0 else (np.true_divide, np.multiply)
     if x.dtype.kind in "iu" and decimals >= 0:
-        return deliver(fresh(x.node, x.row_major), out)
+        return deliver(fresh(x.node, (x,)), out)
     if x.dtype.kind == "b" and decimals:
         raise TypeError("a bool cannot be scaled")
-    if decimals > 0:
-        rounded = np.rint(x * scale) / scale
-    else:
-        rounded = np.rint(x / scale) * scale if decimals else np.rint(x)
-    return deliver(cast(rounded, x.dtype) if x.dtype.kind in "iu" else rounded, out)
+    if not decimals:
+        return np.rint(x, out=out)
+    rounded = back(np.rint(there(x, scale, out=out), out=out), scale, out=out)
+    return rounded if out is not None else fresh(cast(rounded, x.dtype).node, lies_in_rows("A", x))
 
 
 handles(np.astype)(lambda x, dtype, /, *, copy=True, device=None: x.astype(dtype, copy=copy))

@@ -1,0 +1,381 @@
+"""What the trace does behind a call: the user's functions, methods and classes run rewritten.
+
+In:  a call of the rewritten program. Out: what Python would have returned. A function of NumPy that
+makes an array, or does not ask its arguments what they are, has another in its place (``INSTEAD``).
+What is not rewritten, as C code and libraries, gets traced arrays in place of outside ones, and the
+user's functions with their hooks.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+import dis
+import functools
+import math
+import sys
+import types
+import warnings
+import weakref
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from ..errors import MinisitchError
+from .array import TracedArray, fresh, is_traced, lift
+from .hooks import OWNED, attribute, holder, is_users_def, iterated, special, with_traced
+from .outside import (
+    ABSENT,
+    CONTAINERS,
+    Outside,
+    attribute_of,
+    member_of,
+    referent_of,
+    slots_of,
+)
+from .recorder import ACTIVE, current, raised_by_user, user_line
+from .refusals import name_of
+from .rewrite import hook, is_rewritten, rewritten
+from .scalars import Number, plain, sqrt
+from .tree import flatten, unflatten
+
+INSTEAD: dict[Any, Callable] = {math.sqrt: sqrt}  # NumPy's function -> what a traced program calls in its place
+NUMPY: dict[str, Callable] = {}  # "source": traces NumPy's own source, set by ``creation``
+ITERATING = (list, tuple, set, frozenset, sum, zip, enumerate, map, filter, sorted, any, all,
+             functools.reduce)
+KEEPING = ("builtins", "copy", "dataclasses", "weakref")  # their functions call no object that they are given
+CACHE = type(functools.cache(len))
+VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+
+
+# ---------------------------------------------------------------- calls
+@hook
+def call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """``function(*args, **kwargs)``."""
+    recorder = ACTIVE.get()
+    if recorder is None:
+        return function(*args, **kwargs)
+    outside = recorder.outside
+    if any(type(each) is np.ndarray for each in (*args, *kwargs.values())):
+        args, kwargs = tuple(map(outside.seen, args)), {key: outside.seen(each) for key,
+                                                        each in kwargs.items()}
+    return outside.seen(_call(recorder, function, args, kwargs))
+
+
+def _call(recorder: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    kind = type(function)
+    try:
+        instead = INSTEAD.get(function)
+    except TypeError:  # not hashable
+        instead = None
+    if instead is not None:
+        if instead.__module__ != __name__:
+            args, kwargs = _all_handed(recorder, args, kwargs)
+        return _called(recorder, instead, function, args, kwargs)
+    if kind is FunctionType:
+        return _function(recorder, function, args, kwargs)
+    if kind is MethodType and type(function.__func__) is FunctionType:
+        owner = recorder.outside.note(function, attribute_of, "__self__", function.__self__)  # a method may be kept
+        if recorder.silent and _writes(function, owner):
+            return None
+        return _function(recorder, function.__func__, (owner, *args), kwargs)
+    if kind is functools.partial:
+        held = [recorder.outside.taken(attribute(function, name))
+                for name in ("func", "args", "keywords")]
+        return call(held[0], *held[1], *args, **{**held[2], **kwargs})
+    if isinstance(function, weakref.ref):
+        return recorder.outside.note(function, referent_of, None, function())
+    if kind is CACHE and not is_rewritten(getattr(function.__wrapped__, "__code__",
+                                                  copy_of.__code__)):
+        return _called(recorder, contextvars.copy_context().run, function, (_apart, function, *map(plain, args)),
+                       {key: plain(each) for key, each in kwargs.items()})
+    if (method := special(function, "__call__")) is not None:
+        return call(method, function, *args, **kwargs)
+    if isinstance(function, type) and recorder.outside.is_users(function) and type(function).__call__ is type.__call__:
+        return _construct(function, args, kwargs)
+    if kind is BuiltinFunctionType and args and (method := special(args[0], f"__{function.__name__}__")) is not None:
+        return call(method, *args, **kwargs)
+    return _native(recorder, function, args, kwargs)
+
+
+def _apart(function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """A call of a cache, which outlives the trace: it keeps real arrays."""
+    ACTIVE.set(None)
+    return function(*args, **kwargs)
+
+
+def _function(recorder: Any, function: FunctionType, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A call of a Python function: the user's runs rewritten, NumPy's where it is given a traced array."""
+    made = recorder.copy_of(function)
+    if made is not function or is_users_def(function):
+        return made(*args, **kwargs)
+    return _native(recorder, function, args, kwargs)
+
+
+def copy_of(recorder: Any, function: FunctionType) -> FunctionType:
+    """The function as the trace runs it."""
+    if is_users_def(function):
+        if is_rewritten(function.__code__):
+            return function
+        recorder.outside.names(function, names_in(function.__code__))
+        if (made := rewritten(function)) is not None:
+            return made
+        read_unseen(recorder.outside, function)
+    cells = function.__closure__ or ()
+    held = [None if cell == types.CellType() else cell.cell_contents for cell in cells]
+    if not any(map(is_users_def, held)):
+        return function
+    # a library's decorator, or what a dataclass generates, has the user's function in its closure
+    cells = tuple(types.CellType(recorder.copy_of(each)) if is_users_def(each) else cell
+                  for each, cell in zip(held, cells, strict=True))
+    made = FunctionType(function.__code__, function.__globals__, function.__name__,
+                        function.__defaults__, cells)
+    made.__kwdefaults__, made.__dict__ = function.__kwdefaults__, function.__dict__
+    return made
+
+
+@functools.lru_cache(1024)
+def names_in(code: types.CodeType) -> tuple[str, ...]:
+    """The globals that a function, and the functions inside it, name."""
+    own = [each.argval for each in dis.get_instructions(code)
+           if each.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")]
+    inner = [name for each in code.co_consts if isinstance(each, types.CodeType)
+             for name in names_in(each)]
+    return tuple(dict.fromkeys([*own, *inner]))
+
+
+def read_unseen(outside: Outside, function: FunctionType) -> None:
+    """Note all that a function without source may read: the names in its code, from each that it reaches."""
+    def visit(value: Any) -> None:
+        if id(value) in met or id(value) not in outside.places:
+            return
+        met.add(id(value))
+        if isinstance(value, np.ndarray):
+            outside.recorder.asked.add(id(value))
+        elif isinstance(value, CONTAINERS):
+            outside.whole(value)
+            for each in value.values() if isinstance(value, dict) else value:
+                visit(each)
+        elif outside.is_users(value if isinstance(value, type | ModuleType)
+                              else type(value)) and not is_users_def(value):
+            for name in words:
+                outside.note(value, attribute_of, name, attribute_of(value, name))
+                visit(attribute_of(value, name))
+
+    words, met = _words(function.__code__), set[int]()
+    for name in names_in(function.__code__):
+        visit(function.__globals__.get(name))
+    for cell in function.__closure__ or ():
+        visit(None if cell == types.CellType() else cell.cell_contents)
+
+
+def _words(code: types.CodeType) -> tuple[str, ...]:
+    inner = [name for each in code.co_consts if isinstance(each, types.CodeType)
+             for name in _words(each)]
+    return tuple(dict.fromkeys([*code.co_names, *inner]))
+
+
+def _construct(kind: type, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A new object of a user's class, as ``type.__call__`` makes it."""
+    new, init = member_of(kind, "__new__"), member_of(kind, "__init__")
+    if isinstance(new, staticmethod) and is_users_def(new.__func__):
+        made = call(new.__func__, kind, *args, **kwargs)
+    elif new is object.__new__ and init is not object.__init__:
+        made = object.__new__(kind)
+    else:
+        made = kind.__new__(kind, *args, **kwargs)
+    if isinstance(made, kind):
+        init = special(made, "__init__")
+        if init is not None:
+            post = special(made, "__post_init__")
+            own = {} if post is None else getattr(made, "__dict__", {})
+            own["__post_init__"] = functools.partial(call, post, made)  # what a dataclass generates has no source, and calls this
+            try:
+                call(init, made, *args, **kwargs)
+            finally:
+                own.pop("__post_init__")
+        elif not isinstance(made, tuple | str | int | float):
+            type(made).__init__(made, *args, **kwargs)
+    return made
+
+
+def _native(recorder: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A call of what is not rewritten: C code, and libraries."""
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, OWNED):  # a global may be a method of a dict
+        recorder.outside.note(function, attribute_of, "__self__", owner)
+    if recorder.silent and _writes(function, owner):
+        return None
+    if isinstance(owner, OWNED):
+        return _method_of_container(recorder, function, owner, args, kwargs)
+    if function in ITERATING:
+        first = function in (map, filter, functools.reduce)  # they call the first one
+        args = *args[:first], *map(iterated, args[first:])
+    calls = function in (map, filter) if isinstance(function, type) else getattr(function, "__module__", "") not in KEEPING
+    args, kwargs = _all_handed(recorder, args, kwargs, calls)
+    if type(owner) is np.ndarray:  # a global may be a method of an array
+        owner = recorder.outside.seen(recorder.outside.note(function, attribute_of, "__self__",
+                                                            owner))
+        function = getattr(owner, function.__name__)
+    if isinstance(owner, np.ufunc) and args and isinstance(args[0],
+                                                           list | tuple) and is_traced(args[0]):
+        args = lift(args[0]), *args[1:]  # NumPy does not ask the elements of a list
+    if isinstance(owner, np.ufunc) and kwargs.get("out") is Ellipsis and any(map(is_traced, args)):
+        made = _native(recorder, function, args,
+                       {key: each for key, each in kwargs.items() if key != "out"})
+        return fresh(made.node, (made,), scalar=False)
+    if isinstance(function, np.ufunc) and kwargs.get("out") is Ellipsis and any(map(is_traced, args)):
+        kwargs["out"] = (Ellipsis,) * function.nout
+    numpys = str(getattr(function, "__module__", "")).startswith(("numpy", "builtins"))
+    if numpys and isinstance(function, FunctionType | BuiltinFunctionType) and function.__module__ != "builtins":
+        if any(is_traced(each) and type(each) is not Number for each in (*args, *kwargs.values())):
+            return _called(recorder, NUMPY["source"], function, (function, args, kwargs), {})
+        args, kwargs = tuple(map(plain, args)), {key: plain(each) for key, each in kwargs.items()}
+    try:
+        return _called(recorder, function, function, args, kwargs)
+    except (TypeError, ValueError) as error:  # a library that asks for NumPy's own arrays gets them, if they are known
+        given, tree = flatten((args, kwargs), lambda value: type(value) is TracedArray)
+        known = [] if isinstance(error, MinisitchError) else [x.recorder.known(x.node, asks=True)
+                                                              for x in given]
+        if numpys or not known or any(each is None for each in known) or raised_by_user(error):
+            raise
+        args, kwargs = unflatten(tree, known)
+        return _called(recorder, function, function, args, kwargs)
+
+
+def _method_of_container(recorder: Any, function: Any, owner: Any, args: tuple,
+                         kwargs: dict[str, Any]) -> Any:
+    """A method of a list, dict ...
+
+    It takes what it is given. Whatever tells something, and changes nothing, reads all of it.
+    """
+    outside = recorder.outside
+    if id(owner) not in outside.places:
+        return _called(recorder, function, function, args, kwargs)
+    if is_traced([*args, *kwargs.values()]):
+        outside.holder(owner)
+    was, before = slots_of(owner), _elements_of(owner)
+    result = _called(recorder, function, function, args, kwargs)
+    if changed := before != _elements_of(owner):
+        outside.keep(owner, was)
+    if result is not None or not changed:
+        outside.taken(owner)
+    return result
+
+
+def _elements_of(owner: Any) -> list[int]:
+    return [*map(id, owner.values() if isinstance(owner, dict) else owner)]
+
+
+def _called(recorder: Any, function: Any, named: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A call. ``recorder.called`` says what is called, for refusals."""
+    before, recorder.called = recorder.called, named
+    try:
+        result = function(*args, **kwargs)
+    finally:
+        recorder.called = before
+    if type(result) is np.ndarray:
+        recorder.produced.setdefault(id(result), (result, (name_of(named), user_line()[0])))
+    return result
+
+
+def _all_handed(recorder: Any, args: tuple, kwargs: dict[str, Any],
+                calls: bool = True) -> tuple[tuple, dict[str, Any]]:
+    """Arguments for C code or a library.
+
+    ``calls``: whether it may call an object that it is given.
+    """
+    named = {key: _handed(recorder, each, calls or key == "key") for key, each in kwargs.items()}
+    return tuple(_handed(recorder, each, calls) for each in args), named
+
+
+def _handed(recorder: Any, value: Any, calls: bool = True) -> Any:
+    """Functions run rewritten, and containers hold traced arrays."""
+    if is_users_def(value):
+        return recorder.copy_of(value)
+    method = type(value) is MethodType and is_users_def(value.__func__)
+    if method or (calls and callable(value) and not isinstance(value, type)
+                  and special(value, "__call__") is not None):
+        return functools.wraps(value, updated=())(functools.partial(call, value))
+    value = list(value) if isinstance(value, VIEWS) else value  # type: ignore[call-overload]
+    recorder.outside.taken(value)
+    return with_traced(value)
+
+
+# of loggers: what returns nothing
+LOGS = set("debug info warning warn error exception critical log".split())
+
+
+def _writes(function: Any, owner: Any) -> bool:
+    """Whether a function writes for people: what a program prints, it prints once."""
+    logs = getattr(function, "__module__", None) == "logging" and function.__name__ in LOGS
+    streams = owner is not None and (owner is sys.stdout or owner is sys.stderr)
+    return streams or logs or function is print or function is warnings.warn
+
+
+# ---------------------------------------------------------------- what a stand-in is
+def _instead(function: Any) -> Callable[[Callable], Callable]:
+    def register(handler: Callable) -> Callable:
+        INSTEAD[function] = handler
+        return handler
+    return register
+
+
+@_instead(type)
+def _type(*args: Any, **named: Any) -> Any:
+    return args[0].__class__ if len(args) == 1 and type(args[0]) in (Number, TracedArray) else type(*args, **named)
+
+
+@_instead(isinstance)
+def _isinstance(value: Any, kinds: Any, /) -> bool:
+    return issubclass(value.__class__, kinds) if type(value) in (Number, TracedArray) else isinstance(value, kinds)
+
+
+@_instead(getattr)
+def _getattr(*args: Any) -> Any:
+    try:
+        return attribute(*args[:2])
+    except AttributeError:
+        if len(args) < 3:
+            raise
+        return args[2]
+
+
+@_instead(hasattr)
+def _hasattr(value: Any, name: str, /) -> bool:
+    if type(value) in (Number, TracedArray):
+        return hasattr(value.__class__, name)
+    return _getattr(value, name, ABSENT) is not ABSENT
+
+
+@_instead(setattr)
+def _setattr(value: Any, name: str, new: Any, /) -> None:
+    setattr(holder(value, name), name, new)
+
+
+@_instead(copy.deepcopy)
+def _deepcopy(value: Any, memo: Any = None) -> Any:
+    """A copy of an object from outside holds copies of traced arrays."""
+    outside, memo = current().outside, {} if memo is None else memo
+    for each in outside.inside(value):
+        memo[id(each)] = np.copy(outside.seen(each))
+    return copy.deepcopy(value, memo)
+
+
+@_instead(copy.copy)
+def _copy(value: Any) -> Any:
+    current().outside.inside(value, 1)
+    return copy.copy(value)
+
+
+@_instead(id)
+def _id(value: Any, /) -> int:
+    current().identified = True
+    return id(value)
+
+
+@_instead(vars)
+def _vars(*args: Any) -> Any:
+    return attribute(args[0], "__dict__")
