@@ -48,7 +48,7 @@ from .array import (
 from .calls import INSTEAD, NUMPY
 from .hooks import call, special
 from .recorder import current, refuse
-from .refusals import APART, COUNT, REMEDIES
+from .refusals import APART, COUNT, NO_VALUE, REMEDIES
 from .rewrite import rewritten
 from .scalars import Number, plain
 from .shapes import shape_of
@@ -284,6 +284,8 @@ for _function in DATA_DEPENDENT:
     handles(_function)(_refusing(
         f"np.{_function.__name__}", "the shape of its result depends on values",
         "Keep a mask of the full shape and use np.where(mask, a, b), np.count_nonzero or where="))
+for _function in (np.save, np.savez, np.savez_compressed, np.savetxt):  # before they make a file
+    handles(_function)(_refusing(f"np.{_function.__name__}", NO_VALUE, REMEDIES["save"]))
 for _function, _what in ((np.histogram, "where its bins lie depends"),
                          (np.bincount, "how many counts it has depends")):
     handles(_function)(_refusing(
