@@ -635,6 +635,20 @@ def of_c(x):
     return x * GET(CELL)
 
 
+class Made:
+    seen = 1.0
+
+    def __init_subclass__(cls):
+        cls.k = Made.seen
+
+
+def subclassed(x):
+    class Heir(Made):
+        pass
+    return x * Heir.k
+
+
+HELD = {CELL}
 GIVEN_UP = {
     "a library's object": (lambda x: x * np.array(FRAME["a"]), lambda: FRAME.update(a=[3.0, 2.0, 1.0])),
     "a cache": (lambda x: x * cached(1), lambda: (item(TABLE, "cache", 2.0)(), cached.cache_clear())),
@@ -645,6 +659,8 @@ GIVEN_UP = {
     "a logger": (lambda x: x * LOGGER.isEnabledFor(10), lambda: LOGGER.setLevel(10)),
     "a bytearray": (lambda x: x * MEMORY[0], lambda: MEMORY.__setitem__(0, 2)),
     "an iterator's place": (lambda x: x * len(ITERATOR.__reduce__()), None),
+    "an element of a set": (lambda x: x * sum(each.k for each in HELD), put(CELL, "k", 8.0)),
+    "what makes a subclass": (subclassed, put(Made, "seen", 4.0)),
     "a weak dict": (lambda x: x * len(WEAK), lambda: WEAK.clear()),
 }
 ITERATOR, WEAK = iter([1, 2]), weakref.WeakValueDictionary(a=CELL)
