@@ -44,8 +44,8 @@ threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
 for each in threads:
     each.start()
 children = []
-for i in range(12):
-    time.sleep(0.05 * (i % 4))
+for i in range(40):
+    time.sleep(0.02 * (i % 4))
     children.append(forked(lambda: first_call(1000 + i % 3)))
 stop.set()
 for each in threads:
@@ -123,7 +123,7 @@ def started(program, cache):
 
 
 def test_children_forked_during_first_calls_make_their_own(tmp_path):
-    assert started(FIRST_CALLS + DURING_FIRST_CALLS, tmp_path) == str([0] * 12)
+    assert started(FIRST_CALLS + DURING_FIRST_CALLS, tmp_path) == str([0] * 40)
 
 
 def test_forks_wait_for_imports_and_for_llvm(tmp_path):
