@@ -39,6 +39,7 @@ from ...stitch.body import Body, extract
 from ...stitch.plan import StitchPlan
 from ...stitch.windows import body_of
 from ..ask import fuse, in_whole
+from ..cost import traffic
 from ..prices import Prices, digest
 from .merge_launches import merged, merged_plan
 
@@ -47,8 +48,8 @@ ABLATIONS = {"astitch, recomputing what it keeps": Stitching(keep=False),
              "astitch, its dominants not merged": Stitching(merge=False)}
 MOST_COMPARED = {"fs20": 3500, "fs18": 3500}  # nodes of the largest graph that each plans whole
 # How many times cheaper than AStitch's kernel a way must be. On a CPU, if two plans are modelled
-# closer than that, the cheaper one is as often the slower one. On a GPU no measurement tells: see
-# docs/strategies/auto.md.
+# closer than that, the cheaper one is as often the slower one. Then the one that moves fewer bytes
+# is taken. On a GPU no measurement tells: see docs/strategies/auto.md.
 RESOLUTION = {"cpu": 1.03, "gpu": 1.0}
 # The same for a way in several launches, whose cost to the host is not modelled. The figure was
 # measured on a CPU only. Whole plans are compared without it.
@@ -77,6 +78,10 @@ class Way:
     name: str
     patterns: tuple[Pattern, ...]
     us: float
+
+    def moved(self, prices: Prices) -> int:
+        """Bytes through memory. ``prices`` are those of the graph whose ids the patterns have."""
+        return sum(traffic(prices.kernel(p)).total for p in self.patterns if p.kind == "kernel")
 
     def __str__(self) -> str:
         kernels = count(sum(p.kind == "kernel" for p in self.patterns), "kernel")
@@ -131,7 +136,7 @@ class _Judge:
     def __init__(self, prices: Prices, steps: Judgement, proposers: Sequence[str]) -> None:
         self.prices, self.steps, self.proposers = prices, steps, proposers
         self.resolution = RESOLUTION[prices.device.kind]
-        self.known: dict[str, tuple[Body, list[Way]]] = {}
+        self.known: dict[str, tuple[Body, Way | None, str]] = {}
 
     def judged(self, plan: FusionPlan) -> FusionPlan:
         """The plan, with each kernel replaced by its cheapest way."""
@@ -149,18 +154,27 @@ class _Judge:
         body = body_of(self.prices.graph, pattern)
         key = digest(body.graph, pattern.composition)
         if key not in self.known:
-            self.known[key] = body, self._ways(body, pattern, proposer)
-        twin, ways = self.known[key]
+            self.known[key] = body, *self._choice(self._ways(body, pattern, proposer), body.graph)
+        twin, best, why = self.known[key]
+        if why:
+            decisions.append(Decision(pattern.outputs, "fuse", "cheapest-way", why))
+        return [self._placed(part, twin, body) for part in best.patterns] if best else [pattern]
+
+    def _choice(self, ways: list[Way], graph: Graph) -> tuple[Way | None, str]:
+        """The way to take, None for the proposed kernel, and why."""
         # The cheapest is taken, whatever the margins between them: one more way raises no price.
         better = [way for way in ways[1:] if way.us * self._margin(way) < ways[0].us]
-        best = min(better, key=lambda way: way.us, default=ways[0])
-        if len(ways) > 1:
-            nearest = min(ways, key=lambda way: way.us)
-            why = f"this kernel, planned the way of: {'; '.join(map(str, ways))}; taken: {best.name}"
-            if best is not nearest and nearest.us < best.us:
-                why += f", since {nearest.name} is not {self._margin(nearest)} times as fast"
-            decisions.append(Decision(pattern.outputs, "fuse", "cheapest-way", why))
-        return [pattern] if best is ways[0] else [self._placed(part, twin, body) for part in best.patterns]
+        nearest = min(ways, key=lambda way: way.us)
+        cheap = min(better, key=lambda way: way.us, default=ways[0])
+        close = [way for way in ways if way.us <= nearest.us * self.resolution and len(way.patterns) <= len(cheap.patterns)]
+        prices = Prices(graph, self.prices.device, self.prices.around)
+        best = min([cheap, *close], key=lambda way: way.moved(prices)) if len(close) > 1 else cheap
+        why = f"this kernel, planned the way of: {'; '.join(map(str, ways))}; taken: {best.name}"
+        if best is not cheap:
+            why += f", which moves fewer bytes than {cheap.name} in about that time"
+        elif best is not nearest and nearest.us < best.us:
+            why += f", since {nearest.name} is not {self._margin(nearest)} times as fast"
+        return best if best is not ways[0] else None, why * (len(ways) > 1)
 
     def _margin(self, way: Way) -> float:
         """How many times cheaper than the proposed kernel a way must be."""
