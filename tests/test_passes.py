@@ -229,7 +229,7 @@ def test_each_pass_is_a_door():
 
 
 def test_names_that_nobody_knows_are_refused():
-    with pytest.raises(MinisitchError, match=r"unknown pass 'faster'; take \"default\", or a tuple of these: .*vectorize.*windows"):
+    with pytest.raises(MinisitchError, match=r"unknown pass 'faster'; take \"default\", or a tuple of it and these: .*vectorize.*windows"):
         ms.jit(softmax, passes=("faster",), target="python")(np.ones((2, 3), np.float32))
     with pytest.raises(MinisitchError, match="unknown stage 'window'; .*; passes that run here: share_memory"):
         ms.lower(softmax, "f32[8,96]", target="cuda", stop_after="window")
@@ -265,6 +265,24 @@ def test_a_pass_from_outside(registered):
         (kernel,) = ms.lower(softmax, x, strategy="astitch", target="python", passes=passes, stop_after=passes[-1])
         assert kernel.passes == passes
         np.testing.assert_allclose(ms.jit(softmax, target="python", passes=passes)(x), softmax(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("target, kind", [("python", "cpu"), ("cuda", "gpu")])
+def test_default_stands_for_the_default_passes_among_others(registered, target, kind):
+    @ms.kernel_pass("mine")
+    def mine(kernel):
+        return kernel
+
+    asked = {"strategy": "astitch", "target": target, "passes": ("default", "mine")}
+    (source,) = ms.lower(softmax, "f32[8,64]", **asked)
+    assert source.kernel.passes == (*DEFAULTS[kind], "mine")
+    (before,) = ms.lower(softmax, "f32[8,64]", **asked, stop_after=DEFAULTS[kind][-1])
+    assert before.passes == DEFAULTS[kind]
+    if kind == "cpu":
+        x = np.ones((8, 64), np.float32)
+        assert np.allclose(ms.jit(softmax, **asked)(x), softmax(x))
+    with pytest.raises(MinisitchError, match="'default' is a pass of this package"):
+        ms.kernel_pass("default")(mine)
 
 
 def test_a_pass_that_breaks_a_kernel_is_named(registered):

@@ -23,6 +23,7 @@ from ..errors import KernelError, MinisitchError, PlanError, needs
 from ..errors.progress import now, shown
 from ..fuse import STRATEGIES, VIEWS
 from ..graph import Graph, TensorType
+from ..passes.registry import DEFAULTS, chosen
 from ..reference import evaluate
 from ..runtime import Executable, Passes, Stages, assemble, lower_program, read_types, settings
 from ..runtime.cpu import compile as compiler
@@ -228,7 +229,7 @@ def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | N
     if whole := [name for name in errors if runs_in_numpy(lowered[name].plan)]:
         remark += f" NumPy runs {', '.join(whole)} one operation at a time (jit: the function): too many kernels to compile."
     remark += f" {note}" if (note := widened(program.graph)) else ""
-    remark += " auto's plan assumes the default passes." if "auto" in errors and passes != "default" else ""
+    remark += " auto's plan assumes the default passes." if "auto" in errors and chosen(passes, machine) != DEFAULTS[machine.kind] else ""
     now("measuring")
     measured = target in ("cpu", "cuda")
     calls = {name: _call(ready[name], leaves) for name in errors if measured}

@@ -77,7 +77,7 @@ def _registering(what: str, name: str, kind: str = "") -> Callable[[AnyPass], An
 
     def register(function: AnyPass) -> AnyPass:
         needs("kernel_pass('mine')(function)", (function, Callable))
-        ours = any(name in names for names in DEFAULTS.values())
+        ours = name == "default" or any(name in names for names in DEFAULTS.values())
         if ours and function.__module__.partition(".")[0] != __name__.partition(".")[0]:
             raise MinisitchError(f"{name!r} is a pass of this package; "
                                  "register yours under another name")
@@ -116,17 +116,18 @@ def _applied(name: str, function: Callable[[Any], Any], value: Kernel | StitchPl
 
 
 def chosen(passes: str | Sequence[str], device: Device) -> tuple[str, ...]:
-    """The names of the passes asked for; ``"default"`` means those of the device's kind.
+    """The names of the passes asked for; ``"default"`` stands for those of the device's kind.
+
+    Before:  ("default", "mine")    After:  ("share_memory", "share_row_values", "vectorize", "mine")
 
     Raises MinisitchError for a name that is not registered.
     """
-    if passes == "default":
-        return DEFAULTS[device.kind]
-    asked = (passes,) if isinstance(passes, str) else tuple(passes)
+    words = (passes,) if isinstance(passes, str) else tuple(passes)
+    asked = tuple(name for word in words for name in (DEFAULTS[device.kind] if word == "default" else (word,)))
     for name in asked:
         if name not in PASSES:
             raise MinisitchError(f"unknown pass {name!r}{near(name, PASSES)}; take \"default\", or "
-                                 f"a tuple of these: {', '.join(sorted(PASSES))}")
+                                 f"a tuple of it and these: {', '.join(sorted(PASSES))}")
     return asked
 
 

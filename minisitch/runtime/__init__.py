@@ -157,8 +157,8 @@ def lower(fn: Callable[..., Any], /, *args: Any, strategy: str | None = None,
     machine code if the tools are installed: ``lower(fn, x, target="cuda").sass()``.
 
     ``schedule`` gives the plain kernel, and the name of a pass gives the kernel after it.
-    ``passes`` is ``"default"`` or a tuple of names. ``()`` leaves the kernel plain, as the target
-    ``step`` does by default.
+    ``passes`` is ``"default"`` or a tuple of names, as in ``("default", "mine")``. ``()`` leaves the
+    kernel plain, as the target ``step`` does by default.
 
     Raises MinisitchError for an unknown stage or pass, and the errors of the stages.
     """
@@ -505,8 +505,8 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
     sum, and keeps float16 values as float32 between operations.
 
     ``passes``: the passes that make kernels fast. ``"default"`` means those of the target. A tuple
-    names passes (keys of ``minisitch.PASSES``), as in ``("vectorize",)``. ``()`` leaves kernels
-    plain, as the target ``step`` does by default.
+    names passes (keys of ``minisitch.PASSES``), as in ``("vectorize",)`` or ``("default", "mine")``.
+    ``()`` leaves kernels plain, as the target ``step`` does by default.
 
     Compiled programs of all functions share MINISITCH_PROGRAMS bytes (96 MiB unless set). Those
     used least recently are dropped. ``clear()`` drops those of one function.
