@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from minisitch.__main__ import names
+from minisitch.__main__ import names, strategies
 
 SUITES = ("papers", "irregular", "kitsune", "cpu")
 
@@ -19,7 +19,7 @@ def main(words: Sequence[str] | None = None) -> None:
                         "Kitsune's workloads, or common programs on this CPU beside other libraries")
     parser.add_argument("--preset", default="small", choices=("small", "full"), help="full: the papers' shapes, many minutes")
     parser.add_argument("--workload", "--case", action="append", metavar="NAME[,NAME]", help="some of the suite (default: all)")
-    parser.add_argument("--strategy", action="append", metavar="NAME[,NAME]", help="some strategies (default: the suite's)")
+    parser.add_argument("--strategy", action="append", metavar="NAME[,NAME]", help="some strategies, or FILE.py for what that file registers (default: the suite's)")
     parser.add_argument("--target", default="cpu", choices=("cpu", "cuda", "python"), help="where to run (default: cpu)")
     parser.add_argument("--seconds", type=seconds, default=20.0, help="how long to measure each workload (default: 20)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the raw results (default: benchmarks/results/ by date)")
@@ -29,7 +29,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--peer-python", metavar="PATH", help="the Python that has them (default: this one)")
     options = parser.parse_args(words)
     suite = options.suite or ("cpu" if options.peers else "papers")
-    options.strategy, options.workload, options.peers = map(names, (options.strategy, options.workload, options.peers))
+    options.workload, options.peers = map(names, (options.workload, options.peers))
+    options.registering = [str(Path(name).absolute()) for name in names(options.strategy) if name.endswith(".py")]
+    options.strategy = strategies(options.strategy)
     importlib.import_module(f"benchmarks.{suite}").main(options)
 
 

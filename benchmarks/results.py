@@ -27,6 +27,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from minisitch.__main__ import strategies
 from minisitch.errors import MinisitchError
 from minisitch.runtime.this_machine import get_device
 
@@ -52,15 +53,15 @@ def surroundings() -> Record:
             "python": platform.python_version(), "numpy": np.__version__, "numba": numba.__version__, "load": load()}
 
 
-def origin(workload: Path) -> Record:
+def origin(*workload: Path) -> Record:
     """What results depend on besides their settings: the code, and what is known of this machine, which plans are made by."""
-    return {"code": code_digest(workload), "calibration": digest_of(repr(get_device("cpu")).encode())}
+    return {"code": code_digest(*workload), "calibration": digest_of(repr(get_device("cpu")).encode())}
 
 
-def code_digest(workload: Path) -> str:
+def code_digest(*workload: Path) -> str:
     """Changes with the package, with the models and with what measures them."""
     package, benchmarks = ROOT / "minisitch", ROOT / "benchmarks"
-    files = {*package.rglob("*.py"), *package.rglob("*.ll"), *benchmarks.glob("*.py"), *benchmarks.glob("models/*.py"), workload}
+    files = {*package.rglob("*.py"), *package.rglob("*.ll"), *benchmarks.glob("*.py"), *benchmarks.glob("models/*.py"), *workload}
     return digest_of(b"".join(f.read_bytes() for f in sorted(files)))
 
 
@@ -130,7 +131,9 @@ def as_a_program(suite: str, measure: Callable[..., Record], show: Callable[[Pat
     what.add_argument("--one", metavar="SETTINGS", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        say(measure(**json.loads(options.one)))
+        settings = json.loads(options.one)
+        strategies(settings.pop("registering", None))  # files that register some
+        say(measure(**settings))
     elif not options.file.is_file():
         parser.error(f"there is no file {options.file}")
     else:
@@ -138,20 +141,22 @@ def as_a_program(suite: str, measure: Callable[..., Record], show: Callable[[Pat
 
 
 # ---------------------------------------------------------------- a process for each workload
-def run_suite(suite: str, workloads: dict[str, Path], strategies: Sequence[str],
+def run_suite(suite: str, workloads: dict[str, Path], asked: Sequence[str],
               options: argparse.Namespace) -> tuple[Results, dict[str, Record], dict[str, str]]:
     """Measure what the results lack. Gives the results, the records asked for, and the errors of workloads that failed.
 
-    ``workloads``: the file of each workload, whose changes make old results useless. Raises MinisitchError for an
+    ``workloads``: the file of each workload. Its changes make old results useless, as do those of the files that
+    register strategies. Raises MinisitchError for an
     unknown name.
     """
     chosen = options.workload or list(workloads)
     if unknown := [name for name in chosen if name not in workloads]:
         raise MinisitchError(f"unknown workload {unknown[0]!r}; take one of {', '.join(workloads)}")
     wanted = {name: {"preset": options.preset, "target": options.target, "seconds": options.seconds,
-                     "strategies": list(strategies), **origin(workloads[name])} for name in chosen}
+                     "strategies": list(asked), **origin(workloads[name], *map(Path, options.registering))} for name in chosen}
     results = Results(options.out or path_of(suite, options.preset), options.fresh)
-    failed = measure_all(suite, results, wanted, options.fresh)
+    also = {"registering": options.registering} if options.registering else None
+    failed = measure_all(suite, results, wanted, options.fresh, also)
     return results, {name: results.records[name] for name in chosen if name not in failed}, failed
 
 

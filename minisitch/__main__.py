@@ -116,7 +116,7 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
     machine.add_argument("--target", default="auto", choices=("auto", *TARGETS), help="what runs it")
     machine.add_argument("--device", help=f"the machine to plan for: cpu, {', '.join(DEVICES)} "
                                           "(default: the target's)")
-    registered = f"{', '.join(STRATEGIES)}, or what FILE.py registers"
+    registered = f"{', '.join(STRATEGIES)}, or FILE.py for what that file registers"
     strategy.add_argument("--strategy", default="auto", help=f"one of {registered}")
 
     def command(name: str, run: Callable[[argparse.Namespace], Any], said: str,
@@ -174,7 +174,7 @@ def _explain(options: argparse.Namespace) -> None:
 
 def _compare(options: argparse.Namespace) -> None:
     fn, args, kwargs = _program(options)
-    print(compare(fn, *args, strategies=names(options.strategy) or None, target=options.target,
+    print(compare(fn, *args, strategies=options.strategy or None, target=options.target,
                   device=options.device, optimum=options.optimum, **kwargs))
 
 
@@ -243,10 +243,15 @@ def _program(options: argparse.Namespace) -> tuple[Callable[..., Any], tuple, di
         raise UsageError(str(problem)) from None
     path, colon, name = options.program.partition(".py:")
     module = _load(Path(path + ".py" if colon else path))
-    for strategy in names(options.strategy):  # after loading, which may register one
+    asked = strategies(options.strategy)  # after loading, which may register one
+    for strategy in asked:
         if strategy not in STRATEGIES:
             raise UsageError(f"unknown strategy {strategy!r}{near(strategy, STRATEGIES)}; "
-                             f"take one of {', '.join(STRATEGIES)}")
+                             f"take one of {', '.join(STRATEGIES)}, or a file that registers one")
+    if isinstance(options.strategy, str) and len(asked) > 1:
+        raise UsageError(f"{options.strategy} registers {', '.join(asked)}; name one of them after "
+                         f"{WHERE} of that file")
+    options.strategy = asked[0] if isinstance(options.strategy, str) else asked
     if not colon:
         raise UsageError(f"{path} names no function; write {WHERE}")
     fn = getattr(module, name, None)
@@ -280,6 +285,20 @@ def names(value: str | list[str] | None) -> list[str]:
     if isinstance(value, str):
         return [value]
     return [name.strip() for word in value or () for name in word.split(",") if name.strip()]
+
+
+def strategies(value: str | list[str] | None) -> list[str]:
+    """The names in an option. ``mine.py`` stands for the strategies that the file registers."""
+    return [each for name in names(value) for each in (_registered(name) if name.endswith(".py") else [name])]
+
+
+def _registered(path: str) -> list[str]:
+    before = dict(STRATEGIES)
+    _load(Path(path))
+    if found := [each for each in STRATEGIES if before.get(each) is not STRATEGIES[each]]:
+        return found
+    raise UsageError(f"{path} registers no strategy: write @minisitch.strategy('mine') above a "
+                     "function of a graph and a device")
 
 
 def _load(path: Path) -> Any:

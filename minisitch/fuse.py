@@ -30,6 +30,7 @@ from itertools import chain
 
 from .device import Device
 from .errors import PlanError, needs
+from .errors.printed import Printed
 from .graph import Graph, Ids, Node, id_list
 from .ops import OPS
 
@@ -127,8 +128,8 @@ class Pattern:
     composition: Composition = ALL_INGREDIENTS
 
 
-@dataclass(frozen=True)
-class FusionPlan:
+@dataclass(frozen=True, repr=False)
+class FusionPlan(Printed):
     """All patterns of a graph in execution order, with the decisions that made them.
 
     ``graph`` is the graph that was planned. It may differ from the graph that the strategy got: a

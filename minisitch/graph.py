@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors.lazy import lazy
+from .errors.printed import Printed
 from .ops import OPS, SHORT, itemsize
 
 Shape = tuple[int, ...]  # elements along each axis
@@ -134,8 +135,8 @@ class Node:
         return " ".join(parts) + (f"  # {origin}" if origin else "")
 
 
-@dataclass(frozen=True)
-class Graph:
+@dataclass(frozen=True, repr=False)
+class Graph(Printed):
     """A program: nodes in execution order and the ids of its outputs (an id may repeat)."""
 
     nodes: tuple[Node, ...]

@@ -255,7 +255,8 @@ def fakes(monkeypatch):
 
 
 def options(path, **changed):
-    return Namespace(**{"workload": [], "preset": "small", "target": "cpu", "seconds": 1.0, "out": path, "fresh": False} | changed)
+    return Namespace(**{"workload": [], "preset": "small", "target": "cpu", "seconds": 1.0, "out": path, "fresh": False,
+                        "registering": []} | changed)
 
 
 FILES = dict.fromkeys("abc", Path(__file__))

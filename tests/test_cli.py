@@ -114,6 +114,38 @@ def test_strategies_that_the_file_registers(program, capsys):
     assert "No kernel was run" in (out := capsys.readouterr().out) and "modelled for v100" in out
 
 
+STRATEGY = """import minisitch
+@minisitch.strategy("registered")
+def registered(graph, device):
+    return minisitch.STRATEGIES["none"](graph, device)
+"""
+
+
+def test_a_file_stands_for_the_strategies_that_it_registers(program, tmp_path, monkeypatch, capsys):
+    mine = tmp_path / "mine.py"
+    mine.write_text(STRATEGY)
+    words = [f"{program}:softmax", "--arg", "x=f32[4,8]", "--target", "reference"]
+    assert cli.main(["compare", *words, "--strategy", f"xla,{mine}"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:4]] == ["xla", "registered"]
+    assert cli.main(["explain", *words, "--strategy", str(mine)]) == 0
+    assert "# after fuse" in capsys.readouterr().out  # it hands on the plan of another strategy
+    monkeypatch.chdir(Path(__file__).resolve().parent.parent)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert cli.main(["bench", "--workload", "lr", "--strategy", str(mine), "--seconds", "0", "--target", "python",
+                     "--out", str(tmp_path / "raw.json")]) == 0
+    assert "| registered " in capsys.readouterr().out
+    mine.write_text("x = 1\n")
+    for command in (["compare", *words], ["bench", "--workload", "lr"]):
+        assert cli.main([*command, "--strategy", str(mine)]) == 2
+        assert "registers no strategy: write @minisitch.strategy('mine')" in capsys.readouterr().err
+    mine.write_text(STRATEGY + STRATEGY.split("\n", 1)[1].replace("registered", "second"))
+    try:
+        assert cli.main(["explain", *words, "--strategy", str(mine)]) == 2
+        assert "registers registered, second; name one of them" in capsys.readouterr().err
+    finally:
+        cli.STRATEGIES.pop("second", None)
+
+
 @pytest.mark.parametrize("command", ["explain", "compare"])
 @pytest.mark.parametrize("name, message", [
     ("wrong_shape", r"program.py:18: ValueError: operands could not be broadcast together .*\n"),

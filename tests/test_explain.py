@@ -8,7 +8,7 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 from dataclasses import replace
-from html import escape
+from html import unescape
 
 import numpy as np
 import pytest
@@ -153,7 +153,43 @@ def test_the_page_has_the_film_of_a_small_kernel_the_roofline_of_a_gpu_and_all_o
     assert "film of block" not in on_cpu and "roofline" not in on_cpu
     taken = ms.explain(lambda x, i: np.exp(x[i]), "f32[8]", "i64[4]", target="step").html  # drawn indices may be outside
     assert taken.startswith("<!doctype html>")
-    assert f"<pre>{escape(str(report))}</pre>" in report.html
+    folded = report.html.partition("<h2>Every stage as text</h2>")[2].partition("</main>")[0]
+    text = re.sub(r"<[^>]+>", "", folded.replace("<summary>", "\n\n").replace("</summary>", "\n"))
+    assert unescape(text).split("\n") == str(report).split("\n"), "all of it, in its order"
+
+
+def test_a_notebook_folds_stages_and_colours_kernels(report):
+    html = report._repr_html_()
+    headings = [line for line in str(report).split("\n") if line.startswith("# ")]
+    assert [unescape(each) for each in re.findall("<summary>(# .*?)</summary>", html)] == headings and "<details open" not in html
+    kernel = html.partition("# after emit, for cuda</summary>")[2].partition("</details>")[0]
+    assert kernel.count('<i class="keyword">def</i>') == 1 and '<i class="comment"># %' in kernel
+    assert '<i class="keyword">for</i> col <i class="keyword">in</i>' in kernel
+    sources = ms.lower(softmax, "f32[4,8]", target="cuda")
+    assert sources._repr_markdown_() == f"```python\n{sources}\n```"
+
+
+@pytest.mark.parametrize("stage", ["simplify", "fuse", "stitch", "schedule", "emit", "explain", "compare"])
+def test_the_prompt_shows_what_print_shows_shortened(stage):
+    def long(x):
+        for _ in range(80):
+            x = np.tanh(x) + x
+        return softmax(x)
+
+    def made(function):
+        if stage == "explain":
+            return ms.explain(function, "f32[4,8]", target="step")
+        if stage == "compare":
+            return ms.compare(function, "f32[4,8]", target="reference", device="v100", strategies=("none", "xla"))
+        return ms.lower(function, "f32[4,8]", target="cuda", stop_after=stage, strategy="none" if stage == "fuse" else "xla")
+
+    short, full = made(lambda x: x + x), made(long)
+    assert repr(short) == str(short) or len(str(short).splitlines()) > 60
+    lines, shown = str(full).splitlines(), repr(full).splitlines()
+    if len(lines) > 60:
+        assert shown[:59] == lines[:59] and shown[59] == f"... {len(lines) - 59:,} more lines: print(_) shows all of them"
+    else:
+        assert shown == lines
 
 
 # ---------------------------------------------------------------- pictures

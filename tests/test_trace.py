@@ -7,6 +7,7 @@ import operator
 import pickle
 import pprint
 import re
+import sys
 import threading
 import types
 from typing import NamedTuple
@@ -31,6 +32,20 @@ HERE = np.zeros(3)
 
 
 # ---------------------------------------------------------------- graphs and where they come from
+def test_a_line_of_a_notebook_is_named_by_its_cell(monkeypatch):
+    """IPython calls a cell's made-up file by the cell's number. It is none of our dependencies: this is its interface."""
+    cells = {"/tmp/ipykernel_1/806731735.py": ("Cell", "In[3]")}
+    shell = types.SimpleNamespace(compile=types.SimpleNamespace(format_code_name=cells.get))
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    space = {"np": np}
+    executed("def model(x):\n    y = np.tanh(x)\n    return y + 1", space, "/tmp/ipykernel_1/806731735.py")
+    graph = trace(space["model"], (np.ones(3, np.float32),)).graph
+    assert [node.where for node in graph.nodes if node.op == "tanh"] == ["In [3]:2"]
+    executed("def other(x):\n    return x if x[0] > 0 else -x", space, "/tmp/ipykernel_1/1.py")
+    with pytest.raises(TraceError, match=r"^1.py:2: "):
+        trace(space["other"], (np.ones(3, np.float32),))
+
+
 def test_a_softmax_prints_as_a_program() -> None:
     line = softmax.__code__.co_firstlineno + 1
     assert str(trace(softmax, (X,)).graph) == f"""\

@@ -20,6 +20,7 @@ import numpy as np
 
 from ..device import Device
 from ..errors import KernelError, MinisitchError, PlanError, needs
+from ..errors.printed import Printed
 from ..errors.progress import now, shown
 from ..fuse import STRATEGIES, VIEWS
 from ..graph import Graph, TensorType
@@ -64,8 +65,8 @@ class Row:
     over_optimum: float = 0.0
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Printed):
     """The strategies side by side. Prints as a table.
 
     ``numpy_us`` is the time of the program as NumPy runs it. ``kernel_us`` holds the measured time
@@ -229,7 +230,8 @@ def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | N
     if whole := [name for name in errors if runs_in_numpy(lowered[name].plan)]:
         remark += f" NumPy runs {', '.join(whole)} one operation at a time (jit: the function): too many kernels to compile."
     remark += f" {note}" if (note := widened(program.graph)) else ""
-    remark += " auto's plan assumes the default passes." if "auto" in errors and chosen(passes, machine) != DEFAULTS[machine.kind] else ""
+    other_passes = chosen(passes, machine) != DEFAULTS[machine.kind]
+    remark += " auto's plan assumes the default passes." if "auto" in errors and other_passes else ""
     now("measuring")
     measured = target in ("cpu", "cuda")
     calls = {name: _call(ready[name], leaves) for name in errors if measured}

@@ -4,10 +4,12 @@ In:  ``Stages`` and the report's text. Out: a fragment (for a notebook) or a who
 come first. All facts and numbers are in the text.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from html import escape
 from importlib.resources import files
+from keyword import kwlist
 
 import numpy as np
 
@@ -32,6 +34,7 @@ MEANING = {"local": "in a register of the thread that reads it",
 
 MOST_FILMED = 2_000  # elements of a kernel's arrays: to step it takes a third of a second
 
+WORDS = re.compile(rf"(?P<comment>#.*)|(?P<keyword>\b({'|'.join(kwlist)})\b)|(?P<number>\b\d[\w.]*)")
 STYLE = (files(__package__) / "page.css").read_text(encoding="utf-8")
 
 
@@ -71,7 +74,23 @@ def content(name: str, stages: Stages, pictures: str, text: str) -> str:
                     "stage has blocks.", timeline(dataflow(*workload(
                         flow.body.graph, flow.source.pipeline, stages.device), stages.device)))
           for flow in stages.flows),
-        f"<h2>Every stage as text</h2><pre>{escape(text)}</pre>"])
+        f"<h2>Every stage as text</h2>{folded(text)}"])
+
+
+def folded(text: str) -> str:
+    """Each stage of a report's text folded under its heading, kernels coloured as programs."""
+    first, *stages = text.split("\n\n# ")
+    parts = [f"<pre>{escape(first)}</pre>"]
+    for stage in stages:
+        heading, _, rest = stage.partition("\n")
+        shown = coloured(rest) if heading.startswith("after emit") else escape(rest, quote=False)
+        parts.append(f"<details><summary># {escape(heading)}</summary><pre>{shown}</pre></details>")
+    return "".join(parts)
+
+
+def coloured(program: str) -> str:
+    """A program as HTML, with its comments, keywords and numbers marked."""
+    return WORDS.sub(lambda found: f'<i class="{found.lastgroup}">{found[0]}</i>', escape(program, quote=False))
 
 
 def _colours(stages: Stages) -> dict[str, str]:

@@ -8,6 +8,7 @@ from difflib import unified_diff
 
 from ..errors import MinisitchError
 from ..errors.lazy import lazy
+from ..errors.printed import Printed
 from ..fuse import Decision, count
 from ..kernel import Kernel
 from ..kernel.text import KernelSource
@@ -54,8 +55,8 @@ class Card:
         return history(self.kernel)
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Printed):
     """A compiled program explained: ``str`` as text, ``html`` and ``svg``."""
 
     name: str

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ..device import Device
 from ..errors.lazy import lazy
+from ..errors.printed import Printed
 from ..fuse import Decision, count
 from ..graph import Graph
 from ..ops import SHORT, itemsize
@@ -20,8 +21,8 @@ from . import ir
 from .show import show_segment
 
 
-@dataclass(frozen=True)
-class Kernel:
+@dataclass(frozen=True, repr=False)
+class Kernel(Printed):
     """One launch: segments, the buffers they touch, and the plan they came from."""
 
     name: str

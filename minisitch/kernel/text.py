@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..errors import needs
+from ..errors.printed import Printed
 from ..graph import printable
 from ..ops import EXACT, OPS, SHORT, Texts, compute_dtype, kind_of
 from ..stitch.index import Guard, Index, show
@@ -37,8 +38,8 @@ class Launch:
     short: bool = False  # it has loops so short that LLVM would unroll them before it vectorises
 
 
-@dataclass(frozen=True)
-class KernelSource:
+@dataclass(frozen=True, repr=False)
+class KernelSource(Printed):
     """A kernel as Python source for one target, ready to compile."""
 
     kernel: Kernel

@@ -39,6 +39,7 @@ import numpy as np
 from ..device import Device
 from ..errors import CheckError, LoopWarning, MinisitchError, PlanError, needs
 from ..errors.nearest import near
+from ..errors.printed import Printed
 from ..errors.progress import shown, working
 from ..fuse import STRATEGIES
 from ..graph import Graph, TensorType
@@ -166,21 +167,25 @@ def lower(fn: Callable[..., Any], /, *args: Any, strategy: str | None = None,
     stage_at(stop_after, chosen(passes, machine), machine)  # refuses an unknown name before tracing
     program = replace(trace(fn, read_types(args), read_types(kwargs)), exact=exact)
     made = lower_program(program, strategy, target, machine, stop_after, plan_of, passes).at(stop_after)
-    return Sources(made) if stop_after == "emit" else Printed(made) if type(made) is tuple else made
+    return Sources(made) if stop_after == "emit" else PrintedParts(made) if type(made) is tuple else made
 
 
-class Printed(tuple[Any, ...]):
-    """A tuple that prints its parts one after another, also in a notebook."""
+class PrintedParts(Printed, tuple[Any, ...]):
+    """A tuple that prints its parts one after another."""
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return "\n\n".join(str(each).strip("\n") for each in self)
 
 
-class Sources(Printed):
+class Sources(PrintedParts):
     """The text of each kernel, and its PTX and SASS from an assembler. Equal kernels appear once.
 
-    These methods are not on ``KernelSource``, because emitters know no assembler.
+    These methods are not on ``KernelSource``, because emitters know no assembler. A notebook shows
+    the texts as programs.
     """
+
+    def _repr_markdown_(self) -> str:
+        return f"```python\n{self}\n```"
 
     def assembled(self, architecture: str = "sm_90") -> tuple[offline.Assembled, ...]:
         """Registers, spills and instructions of the different kernels.

@@ -31,6 +31,7 @@ from typing import NamedTuple
 
 from ..device import Device
 from ..errors.lazy import lazy
+from ..errors.printed import Printed
 from ..fuse import Composition, Decision, count
 from ..graph import Graph, id_list
 from .dominants import Group
@@ -127,8 +128,8 @@ class Scheme(NamedTuple):
     why: str = ""
 
 
-@dataclass(frozen=True)
-class StitchPlan:
+@dataclass(frozen=True, repr=False)
+class StitchPlan(Printed):
     """The sub-roots of one kernel in order, and the decisions that gave them their loops."""
 
     graph: Graph

@@ -51,18 +51,28 @@ _STDLIB = os.path.join(sysconfig.get_path("stdlib"), "")
 
 
 def user_file(path: str) -> str:
-    """The base name of a user's source file. Empty for files of this package, NumPy and libraries.
+    """The name of a user's source file. Empty for files of this package, NumPy and libraries.
 
     The file of the traced function always counts as the user's, also ``minisitch/explain/demo.py``.
     """
-    return _user_file(path, _program())
+    return file_name(_user_file(path, _program()))
 
 
 @cache
 def _user_file(path: str, program: str) -> str:
     ours = path.startswith((_PACKAGE, _NUMPY, _STDLIB, "<frozen", "<__array", "<minisitch"))
     library = (ours or f"{os.sep}site-packages{os.sep}" in path) and path != program
-    return "" if library else os.path.basename(path)
+    return "" if library else path
+
+
+def file_name(path: str) -> str:
+    """``model.py`` for a file, and ``In [3]`` for the third cell of a notebook.
+
+    IPython itself calls a cell by its number, ``("Cell", "In[3]")``: its file is made up.
+    """
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    names = getattr(getattr(shell, "compile", None), "format_code_name", lambda _: None)(path)
+    return names[1].replace("In[", "In [") if names else os.path.basename(path)
 
 
 def is_inside(path: str, program: str) -> bool:
@@ -87,7 +97,7 @@ def program_line(fn: Callable) -> tuple[str, str]:
     For errors that belong to no single line.
     """
     code = _program_code(fn)
-    return (f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}",
+    return (f"{file_name(code.co_filename)}:{code.co_firstlineno}",
             code.co_name) if code else ("", "")
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...graph import Graph
 from ...stitch.body import Body
+from ...trace.recorder import file_name
 
 NODE, NAME = re.compile(r"%(\d+)"), re.compile(r"\b[vrkpa](\d+)(?:_\d+)?\b")
 LinkedLine = dict[str, Any]  # its number, its text, and the ids of its nodes
@@ -51,7 +52,7 @@ def source_lines(function: Callable[..., Any], graph: Graph) -> list[LinkedLine]
     at: dict[int, list[int]] = {}
     for node in graph.nodes:
         name, _, number = node.where.rpartition(":")
-        if name == file.name and number.isdigit() and int(number) <= len(whole):
+        if name == file_name(str(file)) and number.isdigit() and int(number) <= len(whole):
             at.setdefault(int(number), []).append(node.id)
     numbers = sorted({*range(first, first + len(lines)), *at})
     return [{"number": n, "text": whole[n - 1], "nodes": at.get(n, [])} for n in numbers]
