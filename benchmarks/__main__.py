@@ -19,7 +19,8 @@ def main(words: Sequence[str] | None = None) -> None:
                         "Kitsune's workloads, or common programs on this CPU beside other libraries")
     parser.add_argument("--preset", default="small", choices=("small", "full"), help="full: the papers' shapes, many minutes")
     parser.add_argument("--workload", "--case", action="append", metavar="NAME[,NAME]", help="some of the suite (default: all)")
-    parser.add_argument("--strategy", action="append", metavar="NAME[,NAME]", help="some strategies, or FILE.py for what that file registers (default: the suite's)")
+    parser.add_argument("--strategy", action="append", metavar="NAME[,NAME]", help="some strategies, or FILE.py for what that "
+                        "file registers (default: the suite's)")
     parser.add_argument("--target", default="cpu", choices=("cpu", "cuda", "python"), help="where to run (default: cpu)")
     parser.add_argument("--seconds", type=seconds, default=20.0, help="how long to measure each workload (default: 20)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the raw results (default: benchmarks/results/ by date)")

@@ -29,7 +29,8 @@ from .explain import compare, explain
 from .explain.calibrate import calibrate
 from .explain.compare import sample
 from .explain.demo import demo
-from .explain.explore import explored
+from .course.show import explored_file
+from .explain.explore import KernelExploration, explored, explored_kernel
 from .explain.explore.server import ExplorerServer
 from .explain.explore.small import GPUS
 from .fuse import STRATEGIES
@@ -140,8 +141,10 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
     add("--strategy", action="append", metavar="NAME[,NAME]",
         help=f"some of {registered} (default: all)")
     add("--optimum", action="store_true", help="add the best plan there is (small programs)")
-    add = command("explore", _explore, "a page that shows how the compiler treats a function, "
-                  "step by step", program, strategy, device=None)
+    add = command("explore", _explore, "a page that shows how the compiler treats a function, or what "
+                  "a kernel's threads do, step by step", program, strategy, device=None)
+    add("--launch", type=_launch, default=(1, 64), metavar="BLOCKS,THREADS",
+        help="of a kernel of yours (default: 1,64)")
     add("--gpu", default="toy", choices=GPUS,
         help="the GPU to plan for (default: toy, two blocks of 64 threads)")
     add("--save", metavar="PATH", help="write the page there, as one file that needs no server")
@@ -180,8 +183,10 @@ def _compare(options: argparse.Namespace) -> None:
 
 def _explore(options: argparse.Namespace) -> None:
     """Write the page, or serve it on this machine until Ctrl-C."""
-    fn, args, kwargs = _program(options)
-    found = explored(fn, args, kwargs, options.strategy, options.gpu)
+    found = _kernel(options)
+    if found is None:
+        fn, args, kwargs = _program(options)
+        found = explored(fn, args, kwargs, options.strategy, options.gpu)
     if options.save:
         _write(options.save, found.page(saved=True))
         return
@@ -195,6 +200,35 @@ def _explore(options: argparse.Namespace) -> None:
               "Ctrl-C ends the explorer.", flush=True)
         with suppress(KeyboardInterrupt):
             server.serve_forever()
+
+
+def _kernel(options: argparse.Namespace) -> KernelExploration | None:
+    """The explorer of a kernel, whose file is read and never run. None if the function is no kernel.
+
+    A function whose text names ``cuda`` is one. A file without a function is a submission.
+    """
+    path, colon, name = options.program.partition(".py:")
+    file = Path(path + ".py" if colon else path)
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    with suppress(SyntaxError):
+        functions = {f.name: f for f in ast.parse(text).body if isinstance(f, ast.FunctionDef)}
+        if colon and (name not in functions or not any(n.id == "cuda" for n in ast.walk(functions[name]) if isinstance(n, ast.Name))):
+            return None
+    if not text:
+        raise UsageError(f"there is no file {file}; write {WHERE}, or the file of an assignment's kernel")
+    if options.arg:
+        grid, block = options.launch
+        return explored_kernel(text, dict(_argument(word, i) for i, word in enumerate(options.arg)), grid, block, name=name or None)
+    if found := explored_file(file, name):
+        return found
+    raise UsageError(f"{file.name} is no assignment's; write --arg NAME=f32[64] for each array of the kernel, "
+                     "and --launch BLOCKS,THREADS")
+
+
+def _launch(word: str) -> tuple[int, int]:
+    """``2,64``: two blocks of 64 threads."""
+    grid, _, block = word.partition(",")
+    return int(grid), int(block)
 
 
 def _write(path: str, text: str) -> None:

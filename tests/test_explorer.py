@@ -99,7 +99,7 @@ def test_a_step_is_one_line_of_all_threads_and_loops_come_again():
             "    cuda.syncthreads()\n    if t == 0:\n        y[0] = y[7]\n")
     events = Reel()
     simt.step(text, [np.arange(8, dtype=np.float32), np.zeros(8, np.float32)], 1, 4, seed=3, record=events)
-    steps = film(events, text)["steps"]
+    steps = film(events, text, {})["steps"]
     assert [(step["barriers"], step["line"]) for step in steps] == [(0, 4), (0, 4), (0, 5), (1, 7)]
     read, write = steps[1]["does"]
     assert (read["what"], read["array"], read["threads"]) == ("read", "x", [0, 0, 1, 1, 2, 2, 3, 3])
@@ -112,7 +112,7 @@ def test_a_line_that_few_threads_come_to_stands_where_they_come_to_it():
     for seed in range(6):
         events = Reel()
         simt.step(text, [np.zeros(9, np.int32)], 1, 4, seed=seed, record=events)
-        assert [step["line"] for step in film(events, text)["steps"]] == [3, 5, 6]
+        assert [step["line"] for step in film(events, text, {})["steps"]] == [3, 5, 6]
 
 
 def test_a_film_has_an_end():
@@ -121,14 +121,14 @@ def test_a_film_has_an_end():
     simt.step(text, [np.zeros(1, np.int32)], 1, 1, record=events)
     for _ in range(MOST_EVENTS):
         events.append(events[0])
-    found = film(events, text)
+    found = film(events, text, {})
     assert len(events) == MOST_EVENTS and found["full"] and len(found["steps"]) == MOST_STEPS
 
 
 def test_films_of_equal_launches_are_equal(centred):
     trial = centred.trials[0]
-    assert trial.step(trial.source.text) == trial.step(trial.source.text)
-    found = trial.verdict(trial.source.text)["film"]
+    assert trial.step(trial.text) == trial.step(trial.text)
+    found = trial.verdict(trial.text)["film"]
     assert found["steps"] and not found["full"]
     assert {deed["array"] for step in found["steps"] for deed in step["does"]} >= {"x0", "y0", "w00_f32"}
 
@@ -143,7 +143,7 @@ def test_every_barrier_and_guard_can_be_taken_out():
 
 def test_a_removed_barrier_is_a_race_that_names_both_lines(centred):
     trial = centred.trials[0]
-    text = trial.source.text
+    text = trial.text
     *_, last = (change for change in changes(text) if change.what == "barrier")
     verdict = trial.verdict(without(text, last))
     lines = [line for line, _ in verdict["places"]]
@@ -156,7 +156,7 @@ def test_a_removed_barrier_is_a_race_that_names_both_lines(centred):
 
 def test_a_right_looking_text_that_computes_something_else_is_told_apart(centred):
     trial = centred.trials[0]
-    verdict = trial.verdict(trial.source.text.replace(" - ", " + "))
+    verdict = trial.verdict(trial.text.replace(" - ", " + "))
     assert verdict["ok"] and not verdict["right"] and "elements are wrong" in verdict["message"]
 
 
@@ -362,12 +362,12 @@ def test_the_page_is_refused_to_others(server, changed):
     {"Host": "evil.example"}, {"Origin": None}, {"Origin": "null"}, {"Origin": "http://evil.example"},
     {"Origin": "http://localnet.example"}, {"X_Token": None}, {"X_Token": "wrong"}, {"X_Token": ""}, {"X_Token": "\u00e9"}])
 def test_a_verdict_is_refused_to_others(server, centred, changed):
-    asked = {"kernel": 0, "text": centred.trials[0].source.text}
+    asked = {"kernel": 0, "text": centred.trials[0].text}
     assert ask(server, "POST", "/verdict", asked, **changed) == (403, b"wrong host, origin or token")
 
 
 def test_a_verdict_is_given_to_the_page(server, centred):
-    status, body = ask(server, "POST", "/verdict", {"kernel": 0, "text": centred.trials[0].source.text})
+    status, body = ask(server, "POST", "/verdict", {"kernel": 0, "text": centred.trials[0].text})
     assert status == 200 and json.loads(body)["right"]
 
 

@@ -26,7 +26,7 @@ from .cage import Cage
 from .items import PUBLIC
 from .release import copy_starter, release
 from .report import Mark, blank_marks, detail, line, marks, summary, write_results
-from .show import drawable, picture
+from .show import drawable, explored, picture
 from .sitting import Sitting, questions
 from .verify import verify
 
@@ -309,6 +309,9 @@ def _show(options: argparse.Namespace) -> int:
     out = options.to or Path(f"{assignment.name}-{options.item.replace(' ', '-')}.svg")
     out.write_text(str(drawn), encoding="utf-8")
     print(f"wrote {out}: open it in a browser")
+    if shown := explored(assignment, found, text):
+        out.with_suffix(".html").write_text(shown.page(saved=True), encoding="utf-8")
+        print(f"wrote {out.with_suffix('.html')}: the same launch as a film; to edit it: python -m minisitch explore {file}")
     return 1
 
 

@@ -6,19 +6,22 @@ A case with a method ``drawn(outcome)`` says itself what is drawn: a ``Picture``
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from graphlib import TopologicalSorter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import KernelBug
+from ..explain.explore import KernelExploration, explored_kernel
 from ..explain.film import film
 from ..explain.picture import Arrow, Box, layered
 from ..explain.svg import PALETTE, Picture
-from ..simt import FilmEvent, LaunchError, step
+from ..simt import FilmEvent, LaunchError, Traffic, step
+from .assignment import Assignment, CourseError, find_assignments, in_variant, read_submission
 from .graphs import readers
-from .items import conforms
+from .items import PUBLIC, conforms
 from .kernels import KernelLaunch, KernelRun, kernel_text
 from .sitting import Outcome
 
@@ -31,9 +34,9 @@ def picture(outcome: Outcome, source: str, returns: Mapping[str, Any]) -> Pictur
     if isinstance(case, Picture):
         return case
     if isinstance(case, KernelLaunch):
-        kernels = [name for name, kind in returns.items() if kind is KernelRun]
-        name = case.what if case.what in kernels else kernels[0]
-        return _film(case, kernel_text(source, name, [each for each in returns if each not in kernels]), name)
+        name = _kernel_of(case, returns)
+        others = [each for each, kind in returns.items() if kind is not KernelRun]
+        return _film(case, kernel_text(source, name, others), name)
     if hasattr(case, "readers"):
         return _graph(case.readers, {}, outcome)
     if hasattr(case, "ops"):
@@ -46,6 +49,52 @@ def drawable(outcome: Outcome) -> bool:
     case = getattr(outcome.case, "graph", outcome.case)
     shaped = isinstance(case, KernelLaunch) or any(hasattr(case, name) for name in ("drawn", "readers", "ops"))
     return shaped and outcome.kind in ("broken", "refused")
+
+
+def explorer(
+    assignment: Assignment, launch: KernelLaunch, source: str, judge: Callable[..., str | None] | None = None
+) -> KernelExploration:
+    """The explorer of a submission's kernel with one launch. ``judge`` is that of an item, if one is at hand."""
+    name = _kernel_of(launch, assignment.returns)
+
+    def wrong(arrays: Mapping[str, Any]) -> str:
+        assert judge is not None
+        return judge(launch, lambda *_, **__: KernelRun(arrays, Traffic(), source)) or ""
+
+    functions = [each for each, kind in assignment.returns.items() if kind is not KernelRun]
+    text = kernel_text(source, name, functions)
+    options = {"wave": launch.wave, "queues": launch.queues, "shared": launch.shared}
+    return explored_kernel(text, launch.arrays, launch.grid, launch.block, name=name, inputs=launch.inputs,
+                           outputs=launch.outputs, wrong=wrong if judge else None, notes=[str(launch)], **options)
+
+
+def explored(assignment: Assignment, outcome: Outcome, source: str) -> KernelExploration | None:
+    """The explorer of the launch that an item fails on. None if its case is no launch."""
+    case = outcome.case.drawn(outcome) if hasattr(outcome.case, "drawn") else outcome.case
+    judge = outcome.item.judge if case is outcome.case else None
+    return explorer(assignment, case, source, judge) if isinstance(case, KernelLaunch) else None
+
+
+def explored_file(file: Path, kernel: str = "") -> KernelExploration | None:
+    """The explorer of a submission's kernel with the first visible case that launches it.
+
+    None if the file is no assignment's. Raises CourseError if the assignment launches no such kernel.
+    """
+    known = find_assignments(file.parent if (file.parent / "assignment.toml").is_file() else None).values()
+    found = next((each for each in known if each.file == file.name or each.folder == file.parent), None)
+    if found is None:
+        return None
+    source = in_variant(read_submission(file, found), found.variant)
+    for item in found.items:
+        for case in item.cases(PUBLIC, found.name, found.variant) if item.has(False) else ():
+            if isinstance(case, KernelLaunch) and kernel in ("", _kernel_of(case, found.returns)):
+                return explorer(found, case, source, item.judge)
+    raise CourseError(f"{found.name} launches no kernel {kernel}; explore shows kernels, and check runs {found.file}")
+
+
+def _kernel_of(launch: KernelLaunch, returns: Mapping[str, Any]) -> str:
+    kernels = [name for name, kind in returns.items() if kind is KernelRun]
+    return launch.what if launch.what in kernels else kernels[0]
 
 
 def _graph(readers: Mapping[int, list[int]], kinds: Mapping[int, str], outcome: Outcome) -> Picture:

@@ -6,7 +6,6 @@ come first. All facts and numbers are in the text.
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from keyword import kwlist
@@ -16,12 +15,14 @@ import numpy as np
 from ..errors import MinisitchError
 from ..fuse import VIEWS, count, pattern_inputs
 from ..graph import Graph
+from ..kernel.text import KernelSource
 from ..runtime import Stages
 from ..stitch.plan import StitchPlan
+from ..stitch.windows import WindowBody
 from ..strategies.kitsune.models.simulate import dataflow
 from ..strategies.kitsune.predict import workload
 from ..testing import random_inputs
-from .explore.trial import KernelTrial
+from .explore.trial import trial_of
 from .film import film
 from .picture import Arrow, Box, layered, lifetimes, thread_map
 from .svg import PALETTE, Picture
@@ -60,7 +61,7 @@ def captioned(heading: str, words: str, *pictures: str) -> str:
 def content(name: str, stages: Stages, pictures: str, text: str) -> str:
     """The report's body: overview, ``pictures``, kernels, pipelines, and the text of all stages."""
     plan, colours = stages.plan, _colours(stages)
-    kernels = {source.kernel.name: (stitched, KernelTrial(source, body, ()))
+    kernels = {source.kernel.name: (source, stitched, body)
                for source, stitched, body in zip(stages.sources, stages.stitches, stages.bodies, strict=True)}
     return "".join([
         f"<h1>{escape(name)}</h1><p>Strategy <b>{escape(plan.strategy)}</b>, scheduled for "
@@ -68,7 +69,7 @@ def content(name: str, stages: Stages, pictures: str, text: str) -> str:
         captioned("What runs", "Each box is one kernel or one library call (dashed), from top to "
                   "bottom; boxes of one colour are the same kernel. Point at a box or an arrow for "
                   "details.", overview(name, stages)),
-        pictures, *(_kernel(trial, s, colours[k]) for k, (s, trial) in kernels.items()),
+        pictures, *(_kernel(*kernel, colours[name]) for name, kernel in kernels.items()),
         *(captioned(f"Pipeline {flow.source.name}", "Which tile each stage has when. Simulated, "
                     "not measured: full rates, and a tile here is as many of the kernel's as a "
                     "stage has blocks.", timeline(dataflow(*workload(
@@ -132,25 +133,25 @@ def _few(words: Iterable[str], most: int) -> str:
 
 
 # ---------------------------------------------------------------- one kernel
-def _kernel(trial: KernelTrial, stitched: StitchPlan, colour: str) -> str:
+def _kernel(source: KernelSource, stitched: StitchPlan, body: WindowBody, colour: str) -> str:
     """The pictures of one kernel: its operations, its threads, its shared memory, its film."""
-    kernel = trial.source.kernel
+    kernel = source.kernel
     maps = dict.fromkeys(segment.thread_map for segment in kernel.segments)
     threads = "".join(f'<p>{escape(m.rule)}: {escape(m.why)}</p><div class="scroll">{thread_map(m) if m.threads > 1 else ""}</div>'
                       for m in maps)  # of a CPU the words say all: a range's rows follow each other
     return (f'<section class="kernel" style="--kernel:{colour}"><h2>Kernel <code>{escape(kernel.name)}</code></h2>'
             f'<div class="pair"><div><h3>Operations and their schemes</h3><p>{_legend(stitched)}</p>'
             f'<div class="scroll">{body_picture(stitched)}</div></div><div><h3>Threads</h3>{threads}</div></div>'
-            f'<div class="scroll">{lifetimes(kernel)}</div>{kernel_film(trial)}</section>')
+            f'<div class="scroll">{lifetimes(kernel)}</div>{kernel_film(source, body)}</section>')
 
 
-def kernel_film(trial: KernelTrial) -> str:
+def kernel_film(source: KernelSource, body: WindowBody) -> str:
     """What the threads of the first block touch, if the text is CUDA's and short enough to step."""
-    if trial.source.target != "cuda" or trial.cells > MOST_FILMED:
+    if source.target != "cuda" or sum(b.size for b in source.kernel.parameters) > MOST_FILMED:
         return ""
-    values = tuple(random_inputs(trial.body.graph, np.random.default_rng(0)))
     try:
-        drawn = film(replace(trial, values=values).events(), trial.source.text)
+        trial = trial_of(source, body, random_inputs(body.graph, np.random.default_rng(0)))
+        drawn = film(trial.events(), source.text)
     except MinisitchError:
         return ""  # drawn inputs need not be valid indices
     return ("<details><summary>Film of its first block, stepped on drawn inputs: a frame is what "

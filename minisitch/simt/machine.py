@@ -147,7 +147,7 @@ class Cuda:
             if size > room:
                 raise program.bug("memory-limit", f"{name} takes {size:,} bytes of {space} memory, and the {owner} has "
                                   f"{room:,} left: take a smaller array", (site, now.who(now.trace.stamp)))
-            known[site] = (Memory if now.film is None else Recorded)(name, np.zeros(shape, made), space, now, program)
+            known[site] = self.machine.kind(name, np.zeros(shape, made), space, now, program)
         return known[site]
 
 
@@ -157,6 +157,7 @@ class Machine:
     def __init__(self, program: KernelProgram, arguments: Sequence[Any], now: Now, seed: int,
                  in_flight: int, rounds: int, shared: int):
         self.program, self.arguments, self.now = program, arguments, now
+        self.kind = Memory if now.film is None else Recorded
         self.arrays = list({id(a): a for a in arguments if isinstance(a, Memory)}.values())
         self.grid_size, self.block_size, self.in_flight = Dim3(*now.grid), Dim3(*now.block), in_flight
         self.blocks, self.shared_bytes = math.prod(now.grid), shared

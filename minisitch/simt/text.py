@@ -111,15 +111,17 @@ def lines_of(text: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=64)
-def read_program(text: str, name: str | None = None, arrays: frozenset[str] = frozenset()) -> KernelProgram:
+def read_program(text: str, name: str | None = None, arrays: frozenset[str] = frozenset(),
+                 stepwise: bool = False) -> KernelProgram:
     """Rewrite ``text``. The kernel is its function ``name``, or the last one.
 
-    ``arrays`` are the parameters that are arrays. Raises KernelBug if the text is no Python, or
+    ``arrays`` are the parameters that are arrays. ``stepwise``: others may also run before each plain
+    access. No rule needs that (``memory``), but it shows what a race does to numbers. Raises KernelBug if the text is no Python, or
     leaves the dialect.
     """
     lines = lines_of(text)
     try:
-        return _read(text, name, arrays, lines)
+        return _read(text, name, arrays, lines, stepwise)
     except (SyntaxError, UnicodeError) as error:
         line = getattr(error, "lineno", None) or 1
         raise kernel_bug("outside-dialect", not_python(error), (*lines, ""), (line, "here")) from None
@@ -129,7 +131,7 @@ def read_program(text: str, name: str | None = None, arrays: frozenset[str] = fr
                          (longest + 1, "the longest line")) from None
 
 
-def _read(text: str, name: str | None, arrays: frozenset[str], lines: tuple[str, ...]) -> KernelProgram:
+def _read(text: str, name: str | None, arrays: frozenset[str], lines: tuple[str, ...], stepwise: bool) -> KernelProgram:
     tree = ast.parse(text)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     if not functions or (name is not None and name not in functions):
@@ -154,7 +156,7 @@ def _read(text: str, name: str | None, arrays: frozenset[str], lines: tuple[str,
     nodes = [*ast.walk(kernel)]
     written, renames_arrays = _written_names(kernel, nodes), _renames_arrays(nodes)
 
-    rewriter = _Rewriter({target.id for node in constants for target in node.targets if isinstance(target, ast.Name)}, nodes)
+    rewriter = _Rewriter({target.id for node in constants for target in node.targets if isinstance(target, ast.Name)}, nodes, stepwise)
     rewriter.sites += [Site(kernel.lineno, "exit"), Site(kernel.lineno, "start")]
     rewriter.visit(kernel)
     parameters = tuple(argument.arg for argument in kernel.args.args)
@@ -278,7 +280,8 @@ def _number(node: ast.BinOp) -> ast.expr:
 class _Rewriter(_Numbers):
     """Rewrites one kernel in place, as the module's docstring shows, and numbers its sites."""
 
-    def __init__(self, constants: set[str], nodes: Sequence[ast.AST]):
+    def __init__(self, constants: set[str], nodes: Sequence[ast.AST], stepwise: bool):
+        self.stepwise = stepwise
         # inside a while loop's condition: the site of the loop, where its thread stands
         self.waiting = -1
         self.constants = constants  # these are tuples, so subscripts of them are no loads
@@ -296,11 +299,15 @@ class _Rewriter(_Numbers):
     def touch(self, node: Any, array: ast.expr, verb: str, *arguments: ast.expr) -> ast.Call:
         """``array.verb(site, *arguments)``, placed where ``node`` is."""
         method = ast.Attribute(array, verb, ast.Load())
-        return _located(ast.Call(method, [self.site(node, verb, dotted(array)), *arguments], []), node)
+        call = _located(ast.Call(method, [self.site(node, verb, dotted(array)), *arguments], []), node)
+        return self.with_turn(node, call) if self.stepwise else call
 
     def give_way(self, node: Any, array: ast.expr, verb: str, *arguments: ast.expr) -> ast.Call:
         """``array.verb(site, *arguments)``, before which others may run."""
-        call = self.touch(node, array, verb, *arguments)
+        return self.with_turn(node, self.touch(node, array, verb, *arguments))
+
+    def with_turn(self, node: Any, call: ast.Call) -> ast.Call:
+        """The call, before which others may run."""
         stop = call.args[0] if self.waiting < 0 else ast.Constant(self.waiting)
         call.keywords = [ast.keyword("turn", _located(ast.Yield(ast.Tuple([stop], ast.Load())), node))]
         return _located(call, node)

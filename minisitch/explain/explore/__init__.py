@@ -2,12 +2,14 @@
 
     python -m minisitch explore softmax.py:softmax --arg "x=f32[64,1024]"
     python -m minisitch explore softmax.py:softmax --arg "x=f32[64,1024]" --save softmax.html
+    python -m minisitch explore A2_softmax/softmax.py
 
-In:  a function and its arguments. Out: a page, served on this machine alone or saved as one file.
+In:  a function and its arguments, or a kernel and its launch. Out: a page, served on this machine alone or saved as one file.
 
     small     the program on small arrays, so that a film is short
     frames    the film of a stepped kernel, as data
     trial     a kernel that is stepped again and again, with changed text too
+    orders    what a race does to the numbers, in two orders of threads
     links     which lines of NumPy, graph, loop program and kernel belong together
     plans     why two operations are in two kernels, and strategies side by side
     maps      which threads take which cells, for many shapes
@@ -20,30 +22,54 @@ ones, before any pass.
 import base64
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from typing import Any
 
-from ...errors import MinisitchError
+import numpy as np
+
+from ...errors import KernelBug, MinisitchError
 from ...errors.lazy import lazy
 from ...fuse import STRATEGIES, count
 from ...lower import Stages, lower_program
 from ...reference import run
 from ...runtime import Jitted
+from ...simt.source import text_of
+from ...simt.text import read_program
+from .frames import drawn
 from .links import graph_lines, kernel_lines, loop_lines, source_lines
 from .maps import thread_maps
 from .plans import sides, why
 from .small import SmallProgram, device_of, shortened
-from .trial import MOST_CELLS, KernelTrial, changes, given
+from .trial import MOST_CELLS, KernelTrial, changes, given, trial_of
 
 MOST_KERNELS = 8  # of a program that get a film
 
 
-@dataclass(frozen=True)
-class Exploration:
+class Page:
+    """What has ``trials`` and ``data``, as one page."""
+
+    trials: tuple[KernelTrial, ...]
+
+    def data(self, saved: bool = False) -> dict[str, Any]:
+        """Everything that the page shows. A saved page also has the verdict on each ``Change``."""
+        raise NotImplementedError
+
+    def page(self, saved: bool = False) -> str:
+        """The whole page as one file, without any other resource."""
+        return _rendered(self.data(saved))
+
+    def _repr_html_(self) -> str:
+        """The saved page in a frame, for a notebook and for the pages of the documentation."""
+        held = escape(self.page(saved=True), quote=False).replace("'", "&#39;").replace("\n", "&#10;")
+        return f"<iframe class='explorer' title='explorer' style='width:100%;height:720px;border:0' srcdoc='{held}'></iframe>"
+
+
+@dataclass(frozen=True, repr=False)
+class Exploration(Page):
     """A function as the page shows it.
 
     ``stages`` are those of the chosen strategy. ``all_stages`` has those of each strategy that can
@@ -60,7 +86,7 @@ class Exploration:
         """The first kernels of the plan, each with inputs that the reference computes for it."""
         values = [value for *_, value in run(self.stages.graph, self.small.inputs, False)]
         pairs = list(zip(self.stages.sources, self.stages.bodies, strict=True))[:MOST_KERNELS]
-        return tuple(KernelTrial(source, body, given(body, values)) for source, body in pairs)
+        return tuple(trial_of(source, body, given(body, values)) for source, body in pairs)
 
     @property
     def notes(self) -> list[str]:
@@ -75,19 +101,67 @@ class Exploration:
                 *(f"{what} without a film: {many}" for what, many in without.items() if many)]
 
     def data(self, saved: bool = False) -> dict[str, Any]:
-        """Everything that the page shows. A saved page also has the verdict on each ``Change``."""
-        stages = self.stages
-        return {"name": getattr(self.function, "__name__", "program"), "saved": saved,
+        stages, name = self.stages, getattr(self.function, "__name__", "program")
+        kernels = []
+        for trial, source, body in zip(self.trials, stages.sources, stages.bodies, strict=False):
+            linked = {"lines": kernel_lines(source.text, body), "loop": loop_lines(str(source.kernel), body)}
+            kernels.append({**_kernel(trial, saved), **linked})
+        return {"name": name, "title": f"{name}, as {stages.plan.strategy} compiles it", "saved": saved,
                 "strategy": stages.plan.strategy, "notes": self.notes,
                 "source": source_lines(self.function, stages.graph),
-                "graph": graph_lines(stages.graph),
-                "kernels": [_kernel(trial, saved) for trial in self.trials],
+                "graph": graph_lines(stages.graph), "kernels": kernels,
                 "why": why(self.all_stages, stages.plan.strategy), "sides": sides(self.all_stages),
                 "maps": thread_maps()}
 
-    def page(self, saved: bool = False) -> str:
-        """The whole page as one file, without any other resource."""
-        return _rendered(self.data(saved))
+
+@dataclass(frozen=True, repr=False)
+class KernelExploration(Page):
+    """A kernel that somebody wrote, with one launch, as the page shows it."""
+
+    trial: KernelTrial
+    notes: tuple[str, ...] = ()
+
+    @property
+    def trials(self) -> tuple[KernelTrial, ...]:  # type: ignore[override]
+        return (self.trial,)
+
+    def data(self, saved: bool = False) -> dict[str, Any]:
+        lines = [{"number": k, "text": text, "nodes": []} for k, text in enumerate(self.trial.text.splitlines(), 1)]
+        return {"name": self.trial.name, "title": self.trial.name, "saved": saved, "strategy": "kernel",
+                "notes": self.notes, "kernels": [{**_kernel(self.trial, saved), "lines": lines, "loop": []}]}
+
+
+def explored_kernel(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, Any], grid: int = 1,
+                    block: int = 64, *, name: str | None = None, inputs: Iterable[str] | None = None,
+                    outputs: Iterable[str] = (), wrong: Callable[[Mapping[str, Any]], str] | None = None,
+                    notes: Iterable[str] = (), **options: Any) -> KernelExploration:
+    """Explore a kernel of the dialect, as text or as a function, with one launch of small arrays.
+
+    ``arrays``, ``name``, ``inputs``, ``outputs`` and ``options`` are those of ``simt.step``. ``wrong``
+    says what is wrong with the arrays that a launch leaves, and nothing if they are right. Raises
+    MinisitchError for a function without source and for arrays that are no launch, and KernelBug for
+    a list of arrays if the text has no parameters that could be read.
+    """
+    if not isinstance(kernel, str):
+        kernel, name = text_of(kernel)
+    try:
+        program = read_program(kernel, name)
+        name, parameters, written = program.name, program.parameters, program.written
+    except KernelBug:
+        if not isinstance(arrays, Mapping):
+            raise
+        parameters, written = tuple(arrays), frozenset(arrays)
+    if not isinstance(arrays, Mapping):
+        if len(arrays) != len(parameters):
+            raise MinisitchError(f"{name} takes {count(len(parameters), 'argument')}, {', '.join(parameters)}, and got {len(arrays)}")
+        arrays = dict(zip(parameters, arrays, strict=True))
+    start = {each: np.array(value) if isinstance(value, np.ndarray) else value for each, value in arrays.items()}
+    holding = {*start} - written if inputs is None else {*inputs}
+    pictures = tuple(drawn(each, "global", value.shape, f"{value.dtype}{list(value.shape)}", value if each in holding else None)
+                     for each, value in start.items() if isinstance(value, np.ndarray))
+    trial = KernelTrial(name or "kernel", kernel, grid, block, start, tuple(holding & {*start}), tuple(outputs), pictures, wrong,
+                        options={"name": name, **options})
+    return KernelExploration(trial, (f"{count(grid, 'block')} of {count(block, 'thread')}", *notes))
 
 
 def explored(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any],
@@ -104,20 +178,17 @@ def explored(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any],
 
 def _kernel(trial: KernelTrial, saved: bool) -> dict[str, Any]:
     """One kernel as the page shows it. ``tried`` are the verdicts on its changes, by line."""
-    source, possible = trial.source, changes(trial.source.text)
-    lines = kernel_lines(source.text, trial.body)
-    found = {"name": source.kernel.name, "grid": source.kernel.grid, "block": source.kernel.block,
-             "lines": lines, "loop": loop_lines(str(source.kernel), trial.body),
+    possible = changes(trial.text)
+    found = {"name": trial.name, "grid": trial.grid, "block": trial.block,
              "changes": [change._asdict() for change in possible]}
     if trial.cells > MOST_CELLS:
         return {**found, "arrays": [], "verdict": None, "tried": {}}
     tried = {}
     for change in possible if saved else ():
-        changed = [line["text"] for line in lines]
+        changed = trial.text.splitlines()
         changed[change.line - 1] = change.text
         tried[change.line] = trial.verdict("\n".join(changed))
-    return {**found, "arrays": trial.arrays(), "verdict": trial.verdict(source.text),
-            "tried": tried}
+    return {**found, "arrays": trial.drawn, "verdict": trial.verdict(trial.text), "tried": tried}
 
 
 def _rendered(data: dict[str, Any]) -> str:

@@ -7,11 +7,13 @@ const state = {
   kernel: 0,
   step: 0,  // counted from 0; the address counts from 1
   thread: -1,  // the one chosen in the strip
+  timer: 0,  // while the film plays
   texts: data.kernels.map((kernel) => kernel.lines.map((line) => line.text)),
   verdicts: data.kernels.map((kernel) => kernel.verdict),
 };
 const MOST_DRAWN = 1024;  // cells of an array; with more, one drawn cell stands for several
-const PANES = ["source", "graph", "loop", "text"];
+const PANES = ["source", "graph", "loop", "text"].filter((pane) => pane === "text" || data.graph);
+const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 
 const byId = (id) => document.getElementById(id);
 
@@ -30,14 +32,25 @@ const kernel = () => data.kernels[state.kernel];
 const verdict = () => state.verdicts[state.kernel];
 const steps = () => verdict()?.film.steps ?? [];
 
+const sizeOf = (shape) => shape.reduce((size, n) => size * n, 1);
+
+/** A cell's number as its place in an array, and back. */
+const placeOf = (shape, cell) => shape.reduceRight(([rest, ...found], n) => [Math.floor(rest / n), rest % n, ...found], [cell]).slice(1);
+const cellOf = (shape, place) => place.reduce((cell, index, axis) => cell * shape[axis] + index, 0);
+
+/** How the kernel's text calls a cell: the compiler's kernels see arrays as one row. */
+function cellName(name, shape, cell) {
+  return `${name}[${data.graph ? cell : placeOf(shape, cell).join(", ")}]`;
+}
+
 /* ---------------------------------------------------------------- the film */
 /** The arrays of the kernel. A changed text may have other shared ones, or larger ones. */
 function arraysOf(kernel, film) {
   const found = kernel.arrays.map((array) => ({ ...array }));
-  for (const [name, size] of Object.entries(film.arrays)) {
+  for (const [name, shape] of Object.entries(film.arrays)) {
     const known = found.find((array) => array.name === name);
-    if (!known) found.push({ name, space: "shared", size, across: Math.min(size, 64), words: "shared", start: [] });
-    else known.size = Math.max(known.size, size);
+    if (!known) found.push({ name, space: "shared", shape, words: `shared [${shape.join(", ")}]`, start: [] });
+    else if (sizeOf(shape) > sizeOf(known.shape)) known.shape = shape;
   }
   return found;
 }
@@ -67,30 +80,56 @@ function cellsAt(film, arrays, last) {
 
 /** The cell that a refusal is about: the first word of its message that reads like one. */
 function refusedCell(step) {
-  const named = step.refused && / (\w+)\[(\d+)\]/.exec(` ${verdict().message}`);
-  return named ? { array: named[1], cell: Number(named[2]) } : null;
+  const named = step.refused && / (\w+)\[([\d, ]+)\]/.exec(` ${verdict().message}`);
+  return named ? { array: named[1], place: named[2].split(",").map(Number) } : null;
+}
+
+/** The pieces in which an array is drawn: whole, or, from three axes on, a tile for each place along all but the last two. */
+function tilesOf(shape) {
+  const size = sizeOf(shape);
+  if (shape.length < 3 || size === 0) {
+    const last = shape.at(-1) ?? 1;
+    return [{ first: 0, size, each: Math.ceil(size / MOST_DRAWN), across: Math.ceil(last / Math.ceil(last / 64)), name: "" }];
+  }
+  const columns = shape.at(-1);
+  const tile = columns * shape.at(-2);
+  const each = [...Array(columns).keys()].map((k) => k + 1).find((n) => columns % n === 0 && size / n <= MOST_DRAWN) ?? columns;
+  const outer = shape.slice(0, -2);
+  return [...Array(Math.min(size / tile, 64)).keys()].map((k) => (
+    { first: k * tile, size: tile, each, across: columns / each, name: `[${placeOf(outer, k).join(", ")}]` }));
 }
 
 function drawArray(array, cells, step) {
-  const each = Math.ceil(array.size / MOST_DRAWN);
-  const wrong = refusedCell(step);
-  const strip = make("div", { class: "cells", role: "img", "aria-label": `${array.name}, ${array.size} cells` });
-  strip.style.setProperty("--across", Math.min(array.across, 64));
+  const named = refusedCell(step);
+  const wrong = named && named.array === array.name ? cellOf(array.shape, named.place) : -1;
   const own = new Set(step.does.flatMap((deed) => deed.array === array.name
     ? deed.cells.filter((_, k) => deed.threads[k] === state.thread) : []));
-  for (let first = 0; first < array.size; first += each) {
-    const inside = [...Array(Math.min(each, array.size - first)).keys()].map((k) => first + k);
+  const drawn = tilesOf(array.shape).map((tile) => {
+    const strip = make("div", { class: "cells", role: "img", "aria-label": `${array.name}${tile.name}, ${tile.size} cells` });
+    strip.style.setProperty("--across", tile.across);
+    strip.append(...cellsOf(tile, cells, wrong, own));
+    return tile.name ? make("figure", { class: "tile" }, strip, make("figcaption", {}, tile.name)) : strip;
+  });
+  const box = make("div", { class: drawn.length > 1 || array.shape.length > 2 ? "tiles" : "" }, ...drawn);
+  box.addEventListener("mouseover", (event) => {
+    if (event.target.dataset.cell !== undefined) showCell(array, Number(event.target.dataset.cell), cells, step);
+  });
+  return make("div", { class: "array" }, make("b", {}, array.name), make("small", {}, array.words), box);
+}
+
+/** The drawn cells of one tile. Where there are many, one stands for several. */
+function cellsOf({ first: start, size, each }, cells, wrong, own) {
+  const drawn = [];
+  for (let first = start; first < start + size; first += each) {
+    const inside = [...Array(Math.min(each, start + size - first)).keys()].map((k) => first + k);
     const touched = inside.map((cell) => cells.get(cell)).filter((at) => at && (at.now || at.past));
     const now = [...new Set(touched.map((at) => at.now).filter(Boolean))];
     const past = [...new Set(touched.map((at) => at.past).filter(Boolean))];
     const kind = now.length ? (now.length > 1 ? "both" : now[0]) : past.length ? (past.length > 1 ? "both past" : `${past[0]} past`) : "";
-    const refused = wrong && wrong.array === array.name && inside.includes(wrong.cell) ? "refused" : "";
-    strip.append(make("i", { class: `${refused || kind}${inside.some((cell) => own.has(cell)) ? " own" : ""}`, "data-cell": first }));
+    const refused = inside.includes(wrong) ? "refused" : "";
+    drawn.push(make("i", { class: `${refused || kind}${inside.some((cell) => own.has(cell)) ? " own" : ""}`, "data-cell": first }));
   }
-  strip.addEventListener("mouseover", (event) => {
-    if (event.target.dataset.cell !== undefined) showCell(array, Number(event.target.dataset.cell), cells, step);
-  });
-  return make("div", { class: "array" }, make("b", {}, array.name), make("small", {}, array.words), strip);
+  return drawn;
 }
 
 function showCell(array, cell, cells, step) {
@@ -98,7 +137,7 @@ function showCell(array, cell, cells, step) {
   const who = step.does.flatMap((deed) => deed.array !== array.name ? [] : deed.cells.flatMap(
     (touched, k) => touched === cell ? [`${deed.what} by thread ${deed.threads[k]}`] : []));
   const deeds = who.length > 4 ? [...who.slice(0, 3), `and ${who.length - 3} more`] : who;
-  byId("cell").textContent = [`${array.name}[${cell}] ${value ? `holds ${value}` : "is empty"}`, ...deeds].join(" · ");
+  byId("cell").textContent = [`${cellName(array.name, array.shape, cell)} ${value ? `holds ${value}` : "is empty"}`, ...deeds].join(" · ");
 }
 
 /** Numbers as ranges: 0 to 31, 40, 42 to 45. */
@@ -133,7 +172,7 @@ function film() {
   const show = all.length > 0;
   for (const id of ["first", "barrier-back", "back"]) byId(id).disabled = !show || state.step === 0;
   for (const id of ["forward", "barrier-forward", "last"]) byId(id).disabled = !show || state.step === all.length - 1;
-  byId("slider").disabled = !show;
+  byId("slider").disabled = byId("play").disabled = !show;
   if (!show) {
     byId("place").textContent = "no film";
     byId("happens").textContent = !kernel() ? "The program has no kernel."
@@ -152,8 +191,8 @@ function film() {
   byId("happens").replaceChildren(code, make("br"), step.refused
     ? `Refused: ${verdict().rule}. ${step.refused.map(([line, who]) => `Line ${line}: ${who}.`).join(" ")}`
     : step.does.map(sentence).join(" ") + (verdict().film.full && state.step === all.length - 1 ? " The film is full here." : ""));
-  drawThreads(step);
   const arrays = arraysOf(kernel(), verdict().film);
+  drawThreads(step, Object.fromEntries(arrays.map((array) => [array.name, array.shape])));
   const cells = cellsAt(verdict().film, arrays, state.step);
   byId("arrays").replaceChildren(...arrays.map((array) => drawArray(array, cells[array.name], step)));
   byId("cell").textContent = "Point at a cell to see what it holds.";
@@ -178,7 +217,7 @@ function lives(step, arrays) {
   byId("lives").replaceChildren(make("table", {}, head, ...rows));
 }
 
-function drawThreads(step) {
+function drawThreads(step, shapes) {
   const active = new Set(step.does.flatMap((deed) => deed.threads));
   const strip = byId("threads");
   strip.replaceChildren(...[...Array(kernel().block).keys()].map((thread) => make("i", {
@@ -190,7 +229,7 @@ function drawThreads(step) {
   if (state.thread >= 0) strip.setAttribute("aria-activedescendant", `thread-${state.thread}`);
   else strip.removeAttribute("aria-activedescendant");
   const mine = step.does.flatMap((deed) => deed.threads.flatMap((thread, k) => thread !== state.thread ? [] : [
-    deed.array ? `${DEEDS[deed.what]} ${deed.array}[${deed.cells[k]}] = ${deed.values[k]}`
+    deed.array ? `${DEEDS[deed.what]} ${cellName(deed.array, shapes[deed.array], deed.cells[k])} = ${deed.values[k]}`
       : deed.values[k] ? `${deed.what} gives ${deed.values[k]}` : deed.what]));
   byId("thread").textContent = state.thread < 0 ? "" : `thread ${state.thread}: ${mine.join(", ") || "does nothing in this step"}`;
 }
@@ -213,12 +252,28 @@ function light(step) {
 }
 
 /* ---------------------------------------------------------------- steps and the address */
-function go(step) {
+function go(step, byHand = true) {
+  if (byHand) play(false);
   if (!steps().length) return film();
   state.step = Math.max(0, Math.min(steps().length - 1, step));
   film();
   const address = `#step=${state.step + 1}` + (state.kernel ? `&kernel=${state.kernel}` : "");
-  if (location.hash !== address) location.replace(address);
+  if (location.hash !== address && location.protocol !== "about:") location.replace(address);  // a page in a frame has no address
+}
+
+/** Play the film to its end, or hold it. Who wants little motion gets a picture for each barrier. */
+function play(on) {
+  clearTimeout(state.timer);
+  state.timer = 0;
+  if (on && state.step === steps().length - 1) go(0);
+  if (on) state.timer = setTimeout(next, calm.matches ? 2000 : 1000 / Number(byId("speed").value));
+  byId("play").textContent = on ? "pause" : "play";
+  byId("play").setAttribute("aria-pressed", on ? "true" : "false");
+}
+
+function next() {
+  go(calm.matches ? pastBarrier(1) : state.step + 1, false);
+  play(state.step < steps().length - 1);
 }
 
 /** The first step behind the next barrier, or behind the one before. */
@@ -313,20 +368,34 @@ function showVerdict() {
   const box = byId("verdict");
   if (!found) return box.replaceChildren();
   const [style, words] = !found.ok ? ["refused", `refused: ${found.message}`]
-    : found.right ? ["good", "accepted: no race, no unwritten cell, and the result is what NumPy computes"]
-      : ["wrong", `accepted, but the result is wrong: ${found.message}`];
+    : found.right === null ? ["good", "accepted: no race, and no unwritten cell"]
+      : found.right ? ["good", `accepted: no race, no unwritten cell, and the result is ${data.graph ? "what NumPy computes" : "right"}`]
+        : ["wrong", `accepted, but the result is wrong: ${found.message}`];
   box.className = `verdict ${style}`;
   box.replaceChildren(make("p", {}, words), ...(found.counts
     ? [make("details", {}, make("summary", {}, "what it moves"), make("pre", {}, found.counts))] : []));
+  showOrders(found.orders ?? []);
+}
+
+/** A race in two orders of its threads: what the two read and write, and the number that comes of it. */
+function showOrders(orders) {
+  const told = (right) => (right === null ? "" : right ? "right: " : "wrong: ");
+  byId("orders").replaceChildren(...orders.map((order) => make("div", { class: order.right === null ? "" : order.right ? "good" : "wrong" },
+    make("p", {}, order.words), make("ol", {}, ...order.did.map((line) => make("li", {}, line))),
+    make("p", { class: "number" }, order.number ? `${told(order.right)}${order.number}`
+      : "No order that was tried changes a number of these arrays. Nothing promises that for others."))));
 }
 
 /** The kernel's lines, each barrier and guard with a button. */
 function text() {
   const focused = [...byId("text").children].indexOf(document.activeElement?.closest("#text > li"));
+  let started = false;  // empty lines above a kernel are left out
   const removable = new Map(kernel().changes.map((each) => [each.line - 1, each]));
   byId("text").replaceChildren(...kernel().lines.map((line, k) => {
     const own = state.texts[state.kernel][k];
     const item = lineOf("text", { ...line, text: own }, k);
+    item.hidden = !started && !own.trim();
+    started = started || own.trim() !== "";
     if (isChanged(k)) item.classList.add("changed");
     const one = removable.get(k);
     if (isChanged(k) || one) {
@@ -430,11 +499,17 @@ function why() {
       return make("div", { class: "card" }, make("p", {}, make("b", {}, rule), `: ${says}`),
         make("p", {}, make("b", {}, "What would have to be different: "), change));
     }), ...(pair.rules.length ? [] : [make("p", {}, "No decision names these two: the strategy never tried to join them.")])];
-  const others = Object.entries(pair.others);
-  const fused = others.map(([name, numbers]) => make("li", {}, make("b", {}, name),
-    numbers.length ? make("code", {}, ` ${data.why.decisions[numbers[0]]}`) : ""));
-  byId("why").replaceChildren(...answer, make("p", {}, others.length ? "These strategies put both into one kernel:"
-    : `No other strategy puts both into one kernel${pair.together.length ? "" : " here"}.`), make("ul", {}, ...fused));
+  byId("why").replaceChildren(...answer, make("p", {}, "What the other strategies do:"),
+    make("ul", {}, ...Object.entries(pair.others).sort(([, x], [, y]) => Number(y.fuses) - Number(x.fuses)).map(([name, other]) => make("li", {}, make("b", {}, name), inShort(other)))));
+}
+
+/** Whether another strategy fuses the two, in words. */
+function inShort({ fuses, said, rules }) {
+  const sentence = said.length ? ` ${data.why.decisions[said[0]].replace(/^.*?\] /, "")}` : "";
+  if (fuses === null) return " rewrites the graph first, so its operations are others.";
+  if (fuses) return ` fuses them.${sentence && `${sentence}.`}`;
+  const card = rules.map((rule) => data.why.cards[rule]).find(Boolean);
+  return ` keeps them apart. ${card ? card[0] : sentence ? `${sentence}.` : "It never tried to join them."}`;
 }
 
 function choose(node) {
@@ -534,6 +609,7 @@ function texts(names, left, right) {
 
 /* ---------------------------------------------------------------- the page */
 function chooseKernel(which) {
+  play(false);
   state.kernel = which;
   state.step = 0;
   state.thread = -1;
@@ -544,12 +620,12 @@ function chooseKernel(which) {
 }
 
 function begin() {
-  byId("title").textContent = `${data.name}, as ${data.strategy} compiles it`;
+  byId("title").textContent = data.title;
+  for (const part of document.querySelectorAll("[data-of]")) part.hidden = !data[part.dataset.of];
   byId("notes").replaceChildren(...data.notes.map((note) => make("li", {}, note)));
   byId("kernel").replaceChildren(...data.kernels.map((each, k) => make("option", { value: k },
     `${k}: ${each.name}, ${each.grid} block${each.grid === 1 ? "" : "s"} of ${each.block} threads`)));
-  byId("source").replaceChildren(...data.source.map((line, k) => lineOf("source", line, k)));
-  byId("graph").replaceChildren(...data.graph.map((line, k) => lineOf("graph", line, k)));
+  for (const pane of ["source", "graph"]) byId(pane).replaceChildren(...(data[pane] ?? []).map((line, k) => lineOf(pane, line, k)));
   byId("choice").hidden = data.kernels.length < 2;
   byId("kernel").addEventListener("change", (event) => { chooseKernel(Number(event.target.value)); go(0); });
   byId("slider").addEventListener("input", (event) => go(Number(event.target.value) - 1));
@@ -558,6 +634,8 @@ function begin() {
     text();
     judge();
   });
+  byId("play").addEventListener("click", () => play(!state.timer));
+  byId("speed").addEventListener("change", () => play(state.timer !== 0));
   for (const [id, move] of Object.entries(MOVES)) byId(id).addEventListener("click", () => go(move()));
   for (const pane of PANES) byId(pane).addEventListener("keydown", (event) => walk(pane, event));
   byId("threads").addEventListener("click", (event) => {
@@ -573,11 +651,24 @@ function begin() {
   });
   document.addEventListener("keydown", (event) => {
     const typing = event.target.closest("input, select, textarea");
+    if (event.key === " " && !typing && !event.target.closest("button, summary")) {
+      event.preventDefault();
+      play(!state.timer);
+    }
     if (KEYS[event.key] && !typing && !event.ctrlKey && !event.altKey && !event.metaKey) {
       event.preventDefault();
       go(MOVES[KEYS[event.key]]());
     }
   });
+  if (data.graph) beginPlans();
+  window.addEventListener("hashchange", readAddress);
+  if (data.kernels.length) chooseKernel(0);
+  else film();
+  readAddress();
+}
+
+/** The parts about a program and its plans, which the page of a single kernel has not. */
+function beginPlans() {
   const names = Object.keys(data.sides.strategies);
   for (const [id, name] of [["left", data.strategy === "none" ? "astitch" : "none"], ["right", data.strategy]]) {
     byId(id).replaceChildren(...names.map((each) => make("option", { value: each }, each)));
@@ -597,10 +688,6 @@ function begin() {
   byId("map-gpu").addEventListener("change", map);
   byId("map").addEventListener("mouseover", (event) => { byId("map-cell").textContent = event.target.dataset.said ?? ""; });
   map();
-  window.addEventListener("hashchange", readAddress);
-  if (data.kernels.length) chooseKernel(0);
-  else film();
-  readAddress();
 }
 
 function chooseThread(thread) {

@@ -9,8 +9,7 @@ each line together. They need not: between two barriers the hardware may run the
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from math import prod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from ...simt.record import FilmEvent
 
 MOST_EVENTS = 60_000  # that a film keeps: about 1 MB of page
 MOST_STEPS = 2_000
-MOST_ACROSS = 64  # cells in a row of the drawing
 
 FilmStep = dict[str, Any]
 Visit = tuple[int, int]  # a line, and how often the thread had been there before
@@ -35,14 +33,16 @@ class Reel(list[FilmEvent]):
             super().append(event)
 
 
-def film(events: Sequence[FilmEvent], text: str, bug: KernelBug | None = None) -> dict[str, Any]:
-    """The steps block by block.
+def film(events: Sequence[FilmEvent], text: str, shapes: Mapping[str, Sequence[int]],
+         bug: KernelBug | None = None) -> dict[str, Any]:
+    """The steps block by block. ``shapes`` are those of the arguments.
 
     The block of a refused access comes last, and its refusal is the last step. Returns ``steps``,
-    the sizes of the shared ``arrays`` that they name, and ``full``, whether steps are left out at
+    the shapes of the shared ``arrays`` that they name, and ``full``, whether steps are left out at
     the end.
     """
-    lines, largest = text.splitlines(), _largest(events)
+    lines = text.splitlines()
+    largest = _largest(events) | {name: tuple(n - 1 for n in shape) for name, shape in shapes.items()}
     blocks: dict[int, dict[int, list[FilmEvent]]] = {}
     for event in events:
         if event.space != "local":
@@ -58,8 +58,8 @@ def film(events: Sequence[FilmEvent], text: str, bug: KernelBug | None = None) -
     if bug is not None:
         steps.append(_refusal(bug, last, steps))
     shared = {event.array for event in events if event.space == "shared"}
-    sizes = {name: prod(most + 1 for most in largest[name]) for name in sorted(shared)}
-    return {"steps": steps, "arrays": sizes, "full": full}
+    touched = {name: [most + 1 for most in largest[name]] for name in sorted(shared)}
+    return {"steps": steps, "arrays": touched, "full": full}
 
 
 def _largest(events: Iterable[FilmEvent]) -> Cells:
@@ -156,9 +156,5 @@ def shown(value: Any) -> str:
 
 def drawn(name: str, space: str, shape: Sequence[int], words: str, start: Any) -> dict[str, Any]:
     """An array of the kernel for the page. ``start`` is what it holds at the launch, or None."""
-    last = shape[-1] if shape else 1
-    # in a row: the last axis, or equal parts of it
-    across = -(-last // -(-last // MOST_ACROSS)) if last else 1
     values = [] if start is None else [shown(v.item()) for v in np.asarray(start).reshape(-1)]
-    return {"name": name, "space": space, "size": prod(shape), "across": across, "words": words,
-            "start": values}
+    return {"name": name, "space": space, "shape": list(shape), "words": words, "start": values}

@@ -7,7 +7,7 @@ ends. Decisions about the cut come first, then those about one of its ends. ``ru
 for each rule: what it says, and what would have to be different.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from importlib.resources import files
 from itertools import combinations, pairwise
@@ -140,14 +140,19 @@ def why(stages: Mapping[str, Stages], name: str) -> dict[str, Any]:
     found: dict[str, dict[str, Any]] = {}
     for a, b in pairs:
         answer = own.answer(a, b)
-        others = {each: numbered(sharing.about(a, b, *JOINED)[:1])
-                  for each, sharing in sharings.items()
-                  if each != name and sharing.graph == own.graph and sharing.together(a, b)}
+        others = {each: _in_short(sharing, a, b, numbered) if sharing.graph == own.graph else {"fuses": None, "said": [], "rules": []}
+                  for each, sharing in sharings.items() if each != name}
         found[f"{a} {b}"] = {**answer._asdict(), "said": numbered(answer.said), "others": others}
     known = cards()
-    named = {rule for pair in found.values() for rule in pair["rules"]}
+    named = {rule for pair in found.values() for each in (pair, *pair["others"].values()) for rule in each["rules"]}
     return {"nodes": nodes, "pairs": found, "decisions": list(map(str, numbers)),
             "cards": {rule: known[rule] for rule in sorted(named & known.keys())}}
+
+
+def _in_short(sharing: Sharing, a: int, b: int, numbered: Callable[[Sequence[Decision]], list[int]]) -> dict[str, Any]:
+    """Whether a strategy fuses two nodes, with one decision about that and the rules that kept them apart."""
+    answer = sharing.answer(a, b)
+    return {"fuses": bool(answer.together), "said": numbered(answer.said[:1]), "rules": answer.rules}
 
 
 def sides(stages: Mapping[str, Stages]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""One kernel with its arrays: its film, and what becomes of it when its text is changed.
+"""One kernel with its arguments: its film, and what becomes of it when its text is changed.
 
-In:  a kernel of lowered ``Stages``, and the values of its inputs. Out: verdicts, for the page.
+In:  a kernel's text and a launch, of the compiler (``trial_of``) or of a student. Out: verdicts, for
+the page.
 
 A changed text is data, never Python: ``simt.dialect`` refuses all that is not kernel language, and
 the stepper's limits end every launch. ``changes`` lists what a student can take out with one click:
@@ -8,8 +9,8 @@ each barrier and each guard.
 """
 
 import ast
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from ...simt.record import FilmEvent
 from ...stitch.windows import WindowBody
 from ...testing.judge import judge
 from .frames import Reel, drawn, film
+from .orders import orders
 
 MOST_CELLS = 20_000  # of a kernel's arguments: more would take longer than a student waits
 SEEDS = 4
@@ -39,31 +41,37 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class KernelTrial:
-    """A kernel that can be stepped again and again. ``values`` are its body's inputs, in order."""
+    """A kernel that can be stepped again and again.
 
-    source: KernelSource
-    body: WindowBody
-    values: tuple[np.ndarray, ...]
+    ``start`` holds the arguments at the launch. ``inputs`` and ``outputs`` are those of ``simt.step``,
+    and ``options`` holds others. ``wrong`` says what is wrong with the arrays that a
+    launch leaves; it is None if nobody knows. ``drawn`` has the kernel's arrays for the page.
+    """
+
+    name: str
+    text: str
+    grid: int
+    block: int
+    start: Mapping[str, Any]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    drawn: tuple[dict[str, Any], ...]
+    wrong: Callable[[Mapping[str, Any]], str] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def cells(self) -> int:
         """The elements of its arguments."""
-        return sum(b.size for b in self.source.kernel.parameters)
+        return sum(np.size(each) for each in self.start.values())
 
-    def arrays(self) -> list[dict[str, Any]]:
-        """The kernel's arrays as the page draws them: arguments, then shared memory."""
-        kernel, inputs = self.source.kernel, iter(self.values)
-        found = []
-        for b in kernel.buffers:
-            given = next(inputs) if b.scope == "input" else None
-            if b.scope == "register" or kernel.owners[b.name] != b.name:
-                continue
-            node = kernel.graph[b.node]
-            shape = node.type.shape if node.type.size == b.size else (b.size,)
-            words = f"{b.scope}, %{self.body.origin[b.node]} {node.op}, {b.dtype}{list(shape)}"
-            space = "shared" if b.scope == "shared" else "global"
-            found.append(drawn(b.name, space, shape, words, given))
-        return found
+    @property
+    def rounds(self) -> int:
+        """Of all loops of all threads of one launch."""
+        return ROUNDS + 20 * self.cells
+
+    def fresh(self) -> dict[str, Any]:
+        """The arguments of a new launch."""
+        return {name: np.array(each) if isinstance(each, np.ndarray) else each for name, each in self.start.items()}
 
     def verdict(self, text: str) -> dict[str, Any]:
         """The verdict of ``step`` that teaches most: a race, or else another refusal.
@@ -82,48 +90,57 @@ class KernelTrial:
         """What the stepper says about a text of this kernel under one seed.
 
         ``ok`` is whether it was accepted. ``rule``, ``message`` and ``places`` are those of a
-        refusal. ``right`` is whether an accepted text computes what the graph means, and ``counts``
-        is its traffic.
+        refusal, and ``orders`` is what a race does to the numbers. ``right`` is whether an accepted
+        text leaves the right numbers, None if nobody knows, and ``counts`` is its traffic.
         """
-        arrays, reel = self._fresh(), Reel()
-        said: dict[str, Any] = {"ok": False, "rule": "launch", "message": "", "places": []}
+        arrays, reel = self.fresh(), Reel()
+        shapes = {name: np.shape(each) for name, each in self.start.items()}
+        said: dict[str, Any] = {"ok": False, "rule": "launch", "message": "", "places": [], "orders": []}
         try:
             traffic = self._launch(text, arrays, reel, seed)
         except KernelBug as bug:
             message = str(bug).partition("\n")[0]
-            return {**said, "rule": bug.rule, "message": message,
-                    "places": list(map(list, bug.places)), "film": film(reel, text, bug)}
+            return {**said, "rule": bug.rule, "message": message, "orders": orders(self, text, bug),
+                    "places": list(map(list, bug.places)), "film": film(reel, text, shapes, bug)}
         except MinisitchError as problem:
-            return {**said, "message": str(problem), "film": film(reel, text)}
-        found = judge(self.body.graph, self.values, self._results(arrays))
-        wrong = "; ".join(each.why for each in found if not each.ok)
-        return {**said, "ok": True, "rule": "", "right": not wrong, "message": wrong,
-                "counts": str(traffic), "film": film(reel, text)}
+            return {**said, "message": str(problem), "film": film(reel, text, shapes)}
+        wrong = self.wrong(arrays) if self.wrong else ""
+        return {**said, "ok": True, "rule": "", "right": not wrong if self.wrong else None, "message": wrong,
+                "counts": str(traffic), "film": film(reel, text, shapes)}
 
     def events(self) -> list[FilmEvent]:
         """The film of the kernel's own text. Raises MinisitchError if the stepper refuses it."""
-        self._launch(self.source.text, self._fresh(), reel := Reel(), 0)
+        self._launch(self.text, self.fresh(), reel := Reel(), 0)
         return reel
 
-    def _launch(self, text: str, arrays: dict[str, np.ndarray], reel: Reel, seed: int) -> simt.Traffic:
-        inputs, outputs = ([b.name for b in self.source.kernel.parameters if b.scope == scope]
-                           for scope in ("input", "output"))
-        return simt.step(text, arrays, self.source.kernel.grid, self.source.kernel.block, seed,
-                         wave=self.source.kernel.grid, inputs=inputs, outputs=outputs,
-                         rounds=ROUNDS + 20 * self.cells, record=reel)
+    def _launch(self, text: str, arrays: dict[str, Any], reel: Reel, seed: int) -> simt.Traffic:
+        return simt.step(text, arrays, self.grid, self.block, seed, inputs=self.inputs, outputs=self.outputs,
+                         rounds=self.rounds, record=reel, **self.options)
 
-    def _fresh(self) -> dict[str, np.ndarray]:
-        """The arguments of a launch: inputs with their values, the others empty."""
-        inputs, found = iter(self.values), {}
-        for b in self.source.kernel.parameters:
-            found[b.name] = np.zeros(b.size, b.dtype)
-            if b.scope == "input":
-                found[b.name][:] = next(inputs).reshape(-1)[:b.size]
-        return found
 
-    def _results(self, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
-        graph = self.body.graph
-        return [arrays[f"y{k}"].reshape(graph[o].type.shape) for k, o in enumerate(graph.outputs)]
+def trial_of(source: KernelSource, body: WindowBody, values: Sequence[np.ndarray]) -> KernelTrial:
+    """A kernel of the compiler. ``values`` are its body's inputs, in order."""
+    kernel, graph = source.kernel, body.graph
+    given, start, pictures = iter(values), {}, []
+    for b in kernel.buffers:
+        value = next(given) if b.scope == "input" else None
+        if b.scope not in ("register", "shared"):
+            start[b.name] = np.zeros(b.size, b.dtype)
+            if value is not None:
+                start[b.name][:] = value.reshape(-1)[:b.size]
+        if b.scope != "register" and kernel.owners[b.name] == b.name:
+            node = graph[b.node]
+            shape = node.type.shape if node.type.size == b.size else (b.size,)
+            words = f"{b.scope}, %{body.origin[b.node]} {node.op}, {b.dtype}{list(shape)}"
+            pictures.append(drawn(b.name, "shared" if b.scope == "shared" else "global", shape, words, value))
+
+    def wrong(arrays: Mapping[str, Any]) -> str:
+        made = [arrays[f"y{k}"].reshape(graph[o].type.shape) for k, o in enumerate(graph.outputs)]
+        return "; ".join(each.why for each in judge(graph, values, made) if not each.ok)
+
+    inputs, outputs = (tuple(b.name for b in kernel.parameters if b.scope == scope) for scope in ("input", "output"))
+    return KernelTrial(kernel.name, source.text, kernel.grid, kernel.block, {b.name: start[b.name] for b in kernel.parameters},
+                       inputs, outputs, tuple(pictures), wrong, options={"wave": kernel.grid})
 
 
 def given(body: WindowBody, values: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
@@ -147,7 +164,11 @@ def changes(text: str) -> list[Change]:
     Before:  if lane == 0:            After:  if True:
     Before:  v = x[i] if ok else 0    After:  v = x[i]
     """
-    lines, tree = text.splitlines(), ast.parse(text)
+    lines = text.splitlines()
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []  # the verdict says so
     found = {change.line: change for node in ast.walk(tree) for change in _changes(node, lines)}
     return [found[line] for line in sorted(found)]
 

@@ -19,6 +19,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from ...errors.lazy import lazy
 from ...fuse import MOST_ARGUMENTS, VIEWS, Decision, behind_views, view_source
@@ -134,6 +135,13 @@ def spell(graph: Graph) -> tuple[tuple[int, ...], str]:
     return line, "".join(letters)
 
 
+def in_words(letters: str) -> str:
+    """``peep`` as ``product, 2 element-wise, product``."""
+    names = {letter: word for word, letter in LETTERS.items()}
+    runs = [(names[letter], len([*same])) for letter, same in groupby(letters)]
+    return ", ".join(word if times == 1 else f"{times} {word}" for word, times in runs)
+
+
 def _word(graph: Graph, node: Node) -> str:
     if exclusion(graph, node):
         return "excluded"
@@ -203,7 +211,7 @@ class _Match:
         seen = (n for n in nodes if self.graph[n].op not in VIEWS)
         mine = "".join(self.letters[bisect_left(self.line, n)] for n in seen)
         pattern = next((p for p in self.library if p.regex.fullmatch(mine)), matched)
-        said = Decision(nodes, "fuse", pattern.name, f"{mine}: {pattern.why}")
+        said = Decision(nodes, "fuse", pattern.name, f"{in_words(mine)}: {pattern.why}")
         return Subgraph(nodes, pattern.name, (said, *refusals))
 
     def parts(self, end: int) -> list[tuple[int, ...]]:
