@@ -170,12 +170,12 @@ def test_an_attack_gains_nothing(name):
 
 @CAGED
 @pytest.mark.parametrize("name", ["ignore_sigterm", "import_compiler", "kill_grader", "tcp", "udp"])
-def test_an_attack_gets_no_answer_out_of_its_cage(name):
+def test_an_attack_gets_no_right_answer_out_of_its_cage(name):
     """The same attacks without the rest of the grader, which starts a process for each of its items."""
     cages = []
-    with pytest.raises(NoAnswer):
+    with contextlib.suppress(NoAnswer):
         cages.append(Cage((HOME / "hostile" / f"{name}.py").read_text(encoding="utf-8"), "spans.py"))
-        cages[0].ask("spans", {0: [1], 1: []}, {0: 1, 1: 1}, seconds=0.5)
+        assert cages[0].ask("spans", {0: [1], 1: []}, {0: 1, 1: 1}, seconds=0.5) == {}  # what is no answer to this question
     for cage in cages:
         cage.close()
         assert not cage.alive
@@ -426,8 +426,8 @@ def test_a_folder_of_submissions_becomes_a_table(tmp_path, capsys):
     table = tmp_path / "grades.csv"
     status = course.main(["grade", "A5", str(folder), "--assignments", str(HOME), "--secret", "k", "--csv", str(table), "--jobs", "1"])
     head, ada, bob, other = table.read_text(encoding="utf-8").splitlines()
-    assert status == 0 and head.startswith("student,score,example,") and head.endswith(",problem")
-    assert ada.startswith("ada,0") and other.startswith("\\udce9,0") and "cannot read spans.py" in bob and "bob" in capsys.readouterr().out
+    assert status == 0 and head.startswith("student,address,submission,late,score,example,") and head.endswith(",problem,digest")
+    assert ada.startswith("ada,ada,ada.py,0,0.00") and other.startswith("\\udce9,") and "cannot read spans.py" in bob and "bob" in capsys.readouterr().out
 
 
 def test_a_starter_is_cut_from_the_solution_and_is_not_tried(tmp_path, capsys):

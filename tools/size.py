@@ -25,7 +25,7 @@ AFTERNOON = ("graph", "fuse", "strategies.astitch", "stitch.dominants", "stitch.
              "stitch.loops", "kernel", "kernel.ir", "kernel.verify", "schedule", "cuda_emit", "lower")
 BUDGETS = {
     "package, code lines": 24_500,  # without course/ and the explorer, which have bounds of their own
-    "course, code lines": 2_009,
+    "course, code lines": 2_400,
     "explorer, code lines": 617,
     "road, code lines": 3_500,
     "afternoon path, code lines": 2_100,

@@ -1,26 +1,25 @@
 """The commands of the course: ``python -m minisitch.course COMMAND``.
 
     for students      list, starter, check, show, hint, questions
-    for instructors   grade, release, verify, cage
+    for instructors   grade, statistics, export, copies, release, verify, cage
 
 ``check`` exits with 0 only if all visible items pass. ``grade`` exits with 0 if it could grade.
 """
 
 import argparse
-import csv
 import functools
 import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from ..errors import MinisitchError
 from ..errors.nearest import refuse_unknown_command
-from . import hostile
+from . import classroom, hostile
 from .assignment import Assignment, CourseError, find_assignment, find_assignments, in_variant, read_submission
 from .cage import Cage
 from .items import PUBLIC
@@ -31,6 +30,7 @@ from .sitting import Sitting, questions
 from .verify import verify
 
 WATCH_SECONDS = 0.5
+TOOL = "python -m minisitch.course"
 
 
 def main(words: list[str] | None = None) -> int:
@@ -113,10 +113,26 @@ def _commands_for_instructors(command: Callable[..., argparse.ArgumentParser]) -
     grade.add_argument("--gradescope", type=Path, help="write results.json")
     grade.add_argument("--csv", type=Path, help="grade a folder of submissions, and write a table")
     grade.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="with --csv")
+    roster = "CSV with the columns id, address, file, and late_days if wanted"
+    grade.add_argument("--roster", type=Path, help=f"with --csv: {roster}")
+    grade.add_argument("--due", type=datetime.fromisoformat, help="with --csv: for example 2026-10-01T23:59")
+    grade.add_argument("--late-cost", type=float, default=0, help="percent of the points, for a day after --due")
+    grade.add_argument("--feedback", type=Path, help="with --csv: a folder for a page a student")
+    grade.add_argument("--resume", action="store_true", help="with --csv: keep the table's rows of unchanged submissions")
+    grade.add_argument("--before", type=Path, help="with --csv: an older table; say what has changed")
     grade.add_argument(
         "--trust", action="store_true",
         help="grade without Landlock; the submission may then read files",
     )
+    command(_statistics, "say what a class got wrong").add_argument("table", type=Path, help="that grade --csv wrote")
+    export_all = command(_export, "write the points for Canvas or Moodle")
+    export_all.add_argument("table", type=Path, help="that grade --csv wrote")
+    export_all.add_argument("--canvas", type=Path)
+    export_all.add_argument("--moodle", type=Path)
+    copy = command(_copies, "write the folders that MOSS and JPlag compare")
+    copy.add_argument("file", type=Path, help="the folder of submissions")
+    copy.add_argument("--roster", type=Path, help=roster)
+    copy.add_argument("--to", type=Path, required=True)
     out = command(_release, "write the student's folder and autograder.zip")
     out.add_argument("--secret", required=True, help="the key of the hidden items")
     out.add_argument("--to", type=Path, required=True)
@@ -161,10 +177,14 @@ def _list(options: argparse.Namespace) -> None:
 
 def _starter(options: argparse.Namespace) -> None:
     assignment, variant = _chosen(options)
+    here = options.folder / assignment.file
+    if here.exists() and options.folder.resolve() == assignment.folder.resolve():
+        print(f"{here} is here already; read handout.md, then try\n  {TOOL} check {assignment.name} {here}")
+        return
     file, handout = copy_starter(assignment, variant, options.folder)
     print(
         f"wrote {file} and {handout}, variant {variant}; read the handout, then try\n"
-        f"  python -m minisitch.course check {assignment.name} {file}"
+        f"  {TOOL} check {assignment.name} {file}"
     )
 
 
@@ -214,7 +234,7 @@ def _hint(options: argparse.Namespace) -> None:
     if not options.number:
         for number, hint in enumerate(assignment.hints, 1):
             print(f"hint {number} gives away: {hint.gives_away}")
-        print(f"python -m minisitch.course hint {assignment.name} 1 prints the first")
+        print(f"the first: {TOOL} hint {assignment.name} 1")
         return
     if not 1 <= options.number <= len(assignment.hints):
         raise CourseError(f"{assignment.name} has hints 1 to {len(assignment.hints)}; take one of them")
@@ -240,7 +260,7 @@ def _grade(options: argparse.Namespace) -> None:
         )
     one = functools.partial(_graded, assignment.folder, variant, secret, options.trust)
     if options.csv:
-        return _grade_all(one, options)
+        return _grade_all(one, assignment, options)
     student = options.student or _student(options.metadata)
     found, problem = one(options.file, student, options.gradescope)
     for mark in found:
@@ -254,7 +274,7 @@ def _grade(options: argparse.Namespace) -> None:
 
 
 def _graded(
-    folder: Path, variant: str, secret: str, trust: bool, file: Path, student: str, results: Any
+    folder: Path, variant: str, secret: str, trust: bool, file: Path, student: str, results: Path | None = None
 ) -> tuple[list[Mark], str]:
     """The marks of one submission, and why it could not be graded. ``results`` is a file for them, or None."""
     began, assignment = time.monotonic(), Assignment(folder)
@@ -273,22 +293,53 @@ def _graded(
         return found, "; ".join(sitting.broken)
     except MinisitchError as problem:
         return keep(blank_marks(assignment, f"not graded: {problem}")), str(problem)
+    except Exception as problem:  # no submission ends the grading of the others
+        said = f"not graded, and the grader is to blame: {problem!r:.300}"
+        return keep(blank_marks(assignment, said)), said
 
 
-def _grade_all(one: Callable[..., tuple[list[Mark], str]], options: argparse.Namespace) -> None:
-    """Grade a folder of submissions, and write a table. A file, or a folder, is named after its student."""
-    files = sorted(path for path in options.file.iterdir() if not path.name.startswith("."))
-    students = [path.name if path.is_dir() else path.stem for path in files]
-    written = options.csv.open("w", newline="", encoding="utf-8", errors="backslashreplace")
-    with ProcessPoolExecutor(options.jobs) as pool, written as table:
-        rows = csv.writer(table)
-        for row in zip(students, pool.map(one, files, students, [None] * len(files)), strict=True):
-            student, (found, problem) = row
-            if table.tell() == 0:
-                rows.writerow(["student", "score", *(mark.name for mark in found), "problem"])
-            scores = [mark.score for mark in found]
-            rows.writerow([student, round(sum(scores), 2), *scores, problem])
-            print(f"  {sum(scores):6.2f}  {student}  {problem}", flush=True)
+def _grade_all(one: Callable[..., tuple[list[Mark], str]], assignment: Assignment, options: argparse.Namespace) -> None:
+    """Grade a folder of submissions, and write a table and pages."""
+    before = classroom.read_table(options.before) if options.before else []
+    kept = classroom.read_table(options.csv) if options.resume and options.csv.exists() else []
+    if options.feedback:
+        options.feedback.mkdir(parents=True, exist_ok=True)
+    rules = options.due, options.late_cost, options.feedback
+    work = functools.partial(classroom.best_of, one, assignment, *rules)
+    dead = functools.partial(classroom.best_of, functools.partial(_died, assignment), assignment, *rules)
+    rows = []
+    for row in classroom.grade_class(work, dead, _submissions(options), options.csv, options.jobs, kept):
+        print(f"  {row['score']:>6}  {row['student']}  {row['problem']}", flush=True)
+        rows.append(row)
+    if options.before:
+        print("changed:", *classroom.differences(before, rows), sep="\n  ")
+
+
+def _died(assignment: Assignment, *_: Any) -> tuple[list[Mark], str]:
+    said = "not graded, and the grader is to blame: its process ended"
+    return blank_marks(assignment, said), said
+
+
+def _submissions(options: argparse.Namespace) -> dict[classroom.Student, list[Path]]:
+    return classroom.found_in(options.file, classroom.read_roster(options.roster) if options.roster else None)
+
+
+def _statistics(options: argparse.Namespace) -> None:
+    assignment, _ = _chosen(options)
+    for said in classroom.statistics(assignment, classroom.read_table(options.table)):
+        print(said)
+
+
+def _export(options: argparse.Namespace) -> None:
+    assignment, _ = _chosen(options)
+    for path in filter(None, (options.canvas, options.moodle)):
+        classroom.export(assignment, classroom.read_table(options.table), path, path is options.canvas)
+        print(f"wrote {path}")
+
+
+def _copies(options: argparse.Namespace) -> None:
+    assignment, _ = _chosen(options)
+    print(f"wrote {classroom.copies(assignment, _submissions(options), options.to)} submissions and the starter into {options.to}")
 
 
 def _show(options: argparse.Namespace) -> int:

@@ -1,7 +1,7 @@
 """An assignment is one folder. This file reads it; no other file knows its layout.
 
     A5_spans/
-        assignment.toml     title, week, points, minutes, the submission's file name, variants
+        assignment.toml     name, title, week, points, minutes, the submission's file name, variants
         handout.md          what the student reads
         solution.py         the starter is cut from it
         alternative.py      another right solution, of another shape
@@ -17,12 +17,15 @@ A file in ``wrong/`` replaces functions of the solution: it is read as if it sto
 """
 
 import importlib.util
+import io
+import itertools
 import os
 import re
 import stat
 import sys
 import tomllib
 import traceback
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,11 +40,8 @@ from .items import GradedItem, Prediction
 SOLUTION = re.compile(
     r"^(?P<pad> *)# solution: (?P<name>.+)\n(?P<body>(?:.*\n)*?)(?P=pad)# end solution\n", re.M
 )
-VARIANT = re.compile(
-    r"^ *(?:#|<!--) variant: (?P<names>[\w, -]+?)(?: -->)?\n(?P<body>(?:.*\n)*?) *(?:#|<!--) end variant(?: -->)?\n",
-    re.M,
-)
 LONGEST_FILE = 1 << 20  # bytes of a submission
+MOST_FILES = 2000  # of a folder that is handed in
 HOME = Path(__file__).resolve().parent.parent.parent / "tutorials" / "assignments"
 
 
@@ -92,6 +92,7 @@ class Assignment:
         self.folder = folder
         try:
             facts = tomllib.loads((folder / "assignment.toml").read_text(encoding="utf-8"))
+            self.name: str = facts["name"]  # a student may give the folder any name
             self.title: str = facts["title"]
             self.points: float = float(facts["points"])
             self.minutes: int = facts["minutes"]
@@ -105,9 +106,8 @@ class Assignment:
             ) from None
         except (KeyError, ValueError, TypeError) as problem:
             raise CourseError(
-                f"{folder}/assignment.toml: {problem!r}; it has title, points, minutes, week, file, variants"
+                f"{folder}/assignment.toml: {problem!r}; it has name, title, points, minutes, week, file, variants"
             ) from None
-        self.name = folder.name.partition("_")[0]
 
     @property
     def variant(self) -> str:
@@ -205,12 +205,31 @@ def data_file(folder: Path, name: str) -> Path:
 
 
 def in_variant(text: str, variant: str) -> str:
-    """A text without the lines that belong to other variants."""
+    """A text without the lines that belong to other variants, nor the marks around them.
 
-    def keep(match: re.Match[str]) -> str:
-        return match["body"] if variant in re.split(r", *", match["names"]) else ""
+    Lines are looked at once each: a submission comes through here too, and no text takes long.
+    """
+    kept: list[str] = []
+    held: list[str] = []  # the rows since a mark: it counts only if the part has an end
+    for row in text.splitlines(keepends=True):
+        mark = _mark(row)
+        if mark == "end variant" and held:
+            names = _mark(held[0]).removeprefix("variant: ").replace(",", " ").split()
+            kept += held[1:] if variant in names else []
+            held = []
+        elif held or mark.startswith("variant: "):
+            held.append(row)
+        else:
+            kept.append(row)
+    return "".join(kept + held)
 
-    return VARIANT.sub(keep, text)
+
+def _mark(row: str) -> str:
+    """What a comment of one line says, in Python or HTML; nothing if the line is no comment."""
+    said = row.strip()
+    if said.startswith("<!--"):
+        return said.removeprefix("<!--").removesuffix("-->").strip()
+    return said.removeprefix("#").strip() if said.startswith("#") else ""
 
 
 def written(text: str) -> list[str]:
@@ -240,7 +259,8 @@ def find_assignments(where: Path | None = None) -> dict[str, Assignment]:
                 )
             }
     raise CourseError(
-        f"no assignment in {' or '.join(map(str, places))}; give the folder with --assignments"
+        f"no assignment in {' or '.join(map(str, places))}; go to the folder that your instructor gave you, or to a clone of "
+        "the repository, or give the folder with --assignments"
     )
 
 
@@ -254,12 +274,51 @@ def find_assignment(name: str, where: Path | None = None) -> Assignment:
 
 
 def read_submission(path: Path, assignment: Assignment) -> str:
-    """The text of a submission: a file, or the folder that holds it. Raises CourseError if it is no plain text file.
+    """The text of a submission: a file, a zip, or a folder that holds one file of the right name, or one program.
 
-    A symbolic link is refused: it could name a file that only the grader may read.
+    Raises CourseError if it is no plain text file. A symbolic link is refused: it could name a file that only the
+    grader may read. What this costs is bounded by the bytes that it may read.
     """
     if path.is_dir() and not path.is_symlink():
-        path = path / assignment.file
+        walked = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
+        inside = {str(each.relative_to(path)): each for each in itertools.islice(walked, MOST_FILES)}
+        path = inside[_the_one(list(inside), path.name, assignment)]
+    data, name = _plain_bytes(path, assignment), path.name
+    if data.startswith(b"PK\x03\x04"):
+        try:
+            with zipfile.ZipFile(io.BytesIO(data)) as zipped:
+                files = {each.filename: each for each in zipped.infolist()[:MOST_FILES] if not each.is_dir()}
+                name = _the_one(list(files), name, assignment)
+                if files[name].compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise CourseError(f"cannot unzip {path.name}: its compression is unusual; hand in {assignment.file}")
+                data = zipped.open(files[name]).read(LONGEST_FILE + 1)
+        except CourseError:
+            raise
+        except Exception as problem:  # a broken zip may end in errors of many kinds
+            raise CourseError(f"cannot unzip {path.name}: {problem}; hand in the file {assignment.file}") from None
+    if len(data) > LONGEST_FILE:
+        raise CourseError(f"{name} is longer than 1 MB; hand in {assignment.file} alone")
+    try:
+        return data.decode("utf-8-sig")  # some editors begin a file with a mark of the byte order
+    except UnicodeDecodeError:
+        raise CourseError(f"{name} is not UTF-8 text; save it as UTF-8") from None
+
+
+def _the_one(names: list[str], where: str, assignment: Assignment) -> str:
+    """The submission among the files of a folder: the one of the right name, the topmost first; else the only program."""
+    parts = {each: Path(each).parts for each in names}
+    seen = [each for each in names if not any(part.startswith((".", "__MACOSX")) for part in parts[each])]
+    found = [each for each in seen if parts[each][-1] == assignment.file]
+    found = [each for each in found if len(parts[each]) == 1] or found
+    found = found or [each for each in seen if each.endswith((".py", ".zip"))]
+    if len(found) != 1:
+        count = f"{len(found)} files could be it" if found else "there is none"
+        raise CourseError(f"cannot read {assignment.file}: {count} in {where}; hand in one file {assignment.file}")
+    return found[0]
+
+
+def _plain_bytes(path: Path, assignment: Assignment) -> bytes:
+    """The first bytes of a file, one more than it may have. Raises CourseError if it is none, or a link."""
     try:
         opened = os.open(
             path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -269,15 +328,9 @@ def read_submission(path: Path, assignment: Assignment) -> str:
                 raise CourseError(
                     f"{path.name} is not a plain file; hand in {assignment.file} itself"
                 )
-            data = file.read(LONGEST_FILE + 1)
+            return file.read(LONGEST_FILE + 1)
     except OSError as problem:
         reason = "it is a symbolic link" if path.is_symlink() else str(problem.strerror).lower()
         raise CourseError(
             f"cannot read {path.name}: {reason}; hand in the file {assignment.file}"
         ) from None
-    if len(data) > LONGEST_FILE:
-        raise CourseError(f"{path.name} is longer than 1 MB; hand in {assignment.file} alone")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise CourseError(f"{path.name} is not UTF-8 text; save it as UTF-8") from None

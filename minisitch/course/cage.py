@@ -46,6 +46,16 @@ PACKAGE = Path(__file__).resolve().parent.parent
 WAYS_TO_DIE = "os._exit, a crash, or too much memory does that"
 
 
+def imported_library(source: str) -> list[str]:
+    """The modules of Python's library that a text imports. They are loaded before reading files is forbidden.
+
+    Looks at the beginning of each line once, and decides nothing else.
+    """
+    rows = [row.split() for row in source.splitlines() if row.lstrip().startswith(("import ", "from "))]
+    names = {word.strip(",;").partition(".")[0] for row in rows for word in row}
+    return sorted(names & sys.stdlib_module_names - {"antigravity"})  # which opens a browser
+
+
 class CageError(MinisitchError):
     """This machine cannot keep a submission from reading or writing what is not its own."""
 
@@ -118,7 +128,7 @@ class Cage:
             self._say(
                 {
                     "limits": limits, "numpy": str(Path(np.__file__).parent),
-                    "load_numpy": "numpy" in source, "module": module,
+                    "load_numpy": "numpy" in source, "module": module, "library": imported_library(source),
                     "path": [str(PACKAGE.parent), str(Path(np.__file__).parent.parent)],
                 }
             )
