@@ -350,7 +350,7 @@ REFUSED = {
     "int(x.max().item())": r"int\(\) of .*astype", "bool(x.max().item())": r"bool\(\) of", "round(x.max().item())": r"round\(\) of", "x.max().item() // 2": r"item\(\) of .*Compute with the array as with a number", "f'{x.max():.2f}'": "formatting of",
     "x = np.vectorize(math.sin)(x)": r"np.vectorize\(\) of .*Call the function itself on whole arrays",
     "x = np.divide(1, x, where=x > 0)": "where= but no traced out=",
-    "x = np.add(x, 1, casting='no', signature='ff->f')": "signature=",
+    "x = np.add(x, 1, casting='no', signature='ff->f')": "signature",
     "x = x + np.array(['a'])": "programs hold only",
     "x = np.add(x, x.astype(np.longdouble))": "programs hold only",
     "x = x.astype(str)": r"a conversion \(astype or dtype=\) to <U0: programs hold only .*Convert it outside the function",

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from ..errors import MinisitchError
+from ..errors import TraceError
 from ..graph import TensorType
 from .recorder import ACTIVE, Recorder, assigns_element, check_dtype, current, refuse, user_file
 from .refusals import LOST, NO_VALUE, REMEDIES, refuse_value
@@ -456,19 +456,25 @@ def _real(value: Any) -> Any:
     return plain(value)
 
 
+def answered(function: Callable, handler: Callable, args: Sequence[Any], options: dict[str, Any]) -> Any:
+    """A handler's result. It raises the error that NumPy's function raises, or refuses the arguments."""
+    try:
+        return handler(*args, **options)
+    except TraceError:
+        raise
+    except Exception as error:
+        raise as_numpy_raises(function, args, options, error) from error
+
+
 def answers(function: Callable) -> Callable[[Callable], Callable]:
-    """Make a handler raise the error that NumPy's function raises, or refuse the arguments."""
-    def wrap(handler: Callable) -> Callable:
-        @wraps(handler)
-        def answer(*args: Any, **options: Any) -> Any:
-            try:
-                return handler(*args, **options)
-            except MinisitchError:
-                raise
-            except Exception as error:
-                raise as_numpy_raises(function, args, options, error) from error
-        return answer
-    return wrap
+    """``answered``, as a decorator."""
+    return lambda handler: wraps(handler)(lambda *args, **options: answered(function, handler, args, options))
+
+
+def require(takes: bool) -> None:
+    """Raise an error where NumPy raises one. ``answers`` then asks NumPy, which says what is wrong."""
+    if not takes:
+        raise ValueError("NumPy does not take it")
 
 
 def method(function: Callable) -> Callable:

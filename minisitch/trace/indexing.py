@@ -51,7 +51,6 @@ from .shapes import ones_view, seen, shape_of, slice_view, transpose_view
 from .ufuncs import METHODS, assignable, deliver_whole, guard, must_be_traced, resolve
 
 DEPENDS = "how many elements it selects depends on values"
-EXTREMES: dict[Any, str] = {np.max: "maximum", np.min: "minimum"}
 FOLDED: dict[str, Any] = {name: getattr(np, name) for name in "sum prod mean var std max min any all".split()}
 REMEDY = "Use np.where(mask, x, other), a reduction with where=mask, or x[mask] = value"
 OVERWRITTEN = "NumPy reads elements that it has already overwritten"
@@ -428,9 +427,8 @@ class Masked(NDArrayOperatorsMixin):
         axes = normal_axes(axis, places[-1] + 1)
         if first not in axes or options.keys() - {"dtype", "ddof", "out"}:
             self.refuse()
-        if function in EXTREMES:
-            message = f"zero-size array to reduction operation {EXTREMES[function]} which has no identity"
-            guard(lift(~np.any(self.mask)), ValueError, message)
+        if function in (np.max, np.min):
+            guard(lift(~np.any(self.mask)))
             options["initial"] = start_of(function is np.max, self.whole.dtype)
         return function(self.whole, tuple(i for i, place in enumerate(places) if place in axes), where=self.mask, **options)
 

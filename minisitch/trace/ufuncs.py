@@ -11,18 +11,17 @@ import math
 import operator
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from ..errors import MinisitchError
 from ..ops import OPS, kind_of
 from .array import (
     TracedArray,
+    answered,
     answers,
-    as_numpy_raises,
     bools,
     cast,
     choose,
@@ -38,6 +37,7 @@ from .array import (
     method,
     operand,
     record,
+    require,
     settle,
 )
 from .recorder import current, refuse
@@ -59,7 +59,6 @@ ON_BOOL = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and", "f
 ON_INT = {"fmax": "maximum", "fmin": "minimum"}
 # On a dtype that no primitive takes, these return their operand.
 IDENTITY = {"positive", "conjugate", "floor", "ceil", "trunc", "absolute"}
-NEGATIVE = "Integers to negative integer powers are not allowed."
 # The ufunc that np.clip calls, which has no public name: an operand with this method gets it.
 CLIP: Any = np.zeros(1).clip(type("", (), {"__array_ufunc__": lambda self, ufunc, *_, **__: ufunc})(), 1)
 COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
@@ -136,18 +135,14 @@ def _power(ufunc: np.ufunc, x: TracedArray, exponent: Any, settled: TracedArray,
     -0.0 is 0.0.
     """
     if x.dtype.kind in "iu":
-        if exponent < 0:
-            raise ValueError(NEGATIVE)
+        require(exponent >= 0)
         return x * x if exponent == 2 else record("power", x, settled)
     if x.dtype == np.float16 and exponent in (3, 4):  # one power rounds once
         return cast(_power(ufunc, cast(x, np.float32), exponent, settled, root), x.dtype)
-    if x.dtype.kind == "f":
-        fast = {0: lambda: np.ones_like(x), 1: x.copy, 2: lambda: x * x, 3: lambda: x * x * x,
-                4: lambda: np.square(x * x), -1: lambda: 1 / x, 0.5: lambda: np.sqrt(x) if root else choose(
-                    x == -math.inf, math.inf, np.sqrt(x) + 0.0, x.dtype, x.shape)}
-        if exponent in fast:
-            return fast[exponent]()
-    return _primitive(ufunc, x, settled)
+    fast = {0: lambda: np.ones_like(x), 1: x.copy, 2: lambda: x * x, 3: lambda: x * x * x,
+            4: lambda: np.square(x * x), -1: lambda: 1 / x, 0.5: lambda: np.sqrt(x) if root else choose(
+                x == -math.inf, math.inf, np.sqrt(x) + 0.0, x.dtype, x.shape)}
+    return fast[exponent]() if x.dtype.kind == "f" and exponent in fast else _primitive(ufunc, x, settled)
 
 
 def _takes_root(x: Any, exponent: Any, dtype: np.dtype) -> bool:
@@ -162,13 +157,10 @@ def _takes_root(x: Any, exponent: Any, dtype: np.dtype) -> bool:
 @method
 @answers(operator.pow)
 def __pow__(x: TracedArray, exponent: Any) -> Any:
-    """``x ** exponent``.
-
-    Unlike np.power, arrays square bools and take the root of float16, and scalars take no root.
-    """
+    """``x ** exponent``. Unlike np.power, arrays square bools and take the root of float16."""
     exponent = plain(exponent)
-    if x.is_scalar and (isinstance(exponent, int | float | np.generic) or getattr(exponent, "is_scalar", False)):
-        return fresh(elementwise(np.power, [x, operand(exponent)], root=False)[0].node)
+    if x.is_scalar and _is_scalar(exponent):
+        return _power_of_scalars(x, exponent)
     if type(exponent) is int and exponent == 2:
         return np.square(x)
     half = type(exponent) is float and exponent == 0.5 and x.dtype.kind == "f"
@@ -177,17 +169,23 @@ def __pow__(x: TracedArray, exponent: Any) -> Any:
 
 @method
 def __rpow__(x: TracedArray, base: Any) -> Any:
-    """``base ** x``. Scalars take no root."""
     base = plain(base)
-    if x.is_scalar and isinstance(base, int | float | np.generic):
-        return fresh(elementwise(np.power, [operand(base), x], root=False)[0].node)
-    return NDArrayOperatorsMixin.__rpow__(x, base)
+    return _power_of_scalars(base, x) if x.is_scalar and _is_scalar(base) else NDArrayOperatorsMixin.__rpow__(x, base)
 
 
 @method
 @answers(operator.ipow)
 def __ipow__(x: TracedArray, exponent: Any) -> Any:
     return x ** exponent if x.is_scalar else deliver(x ** exponent, x)
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, int | float | np.generic) or getattr(value, "is_scalar", False)
+
+
+def _power_of_scalars(base: Any, exponent: Any) -> TracedArray:
+    """Scalars take no root."""
+    return fresh(elementwise(np.power, [operand(base), operand(exponent)], root=False)[0].node)
 
 
 def _compare_signs(name: str, x: TracedArray, y: TracedArray) -> TracedArray:
@@ -219,8 +217,7 @@ def must_be_traced(target: Any) -> None:
 
     Its other names would keep the old values.
     """
-    if isinstance(target, np.generic) or getattr(target, "is_scalar", False):
-        raise TypeError("return arrays must be of ArrayType")
+    require(not isinstance(target, np.generic) and not getattr(target, "is_scalar", False))
     if not isinstance(target, TracedArray):
         raise refuse("out= or an in-place operator on a real ndarray",
                      "the program is only recorded now, so the array and its other names would "
@@ -229,20 +226,24 @@ def must_be_traced(target: Any) -> None:
                      "which may be changed in place")
 
 
-def deliver(result: TracedArray, out: Any, casting: Any = "same_kind") -> TracedArray:
-    """Store a result into ``out=`` if there is one, as NumPy would."""
-    if isinstance(out, tuple):
-        out = out[0]
+def deliver(result: TracedArray, out: Any, casting: Any = "same_kind", where: Any = True) -> TracedArray:
+    """Store a result into ``out=`` if there is one, as NumPy would.
+
+    ``where=`` keeps the old elements of ``out`` at the other places.
+    """
+    out = out[0] if isinstance(out, tuple) else out
+    if where is not True and not isinstance(out, TracedArray):
+        raise refuse("where= but no traced out=", "the other places would hold no value",
+                     "Pass out=np.zeros_like(x), or write np.where(condition, a, b)")
     if out is None:
         return result
     if out is Ellipsis:  # an array, also of shape ()
         return fresh(result.node, (result,), scalar=False)
     must_be_traced(out)
-    if not np.can_cast(result.dtype, out.dtype, casting):
-        raise TypeError(f"Cannot cast output from {result.dtype!r} to {out.dtype!r} with casting rule {casting!r}")
-    if result.ndim > out.ndim or np.broadcast_shapes(result.shape, out.shape) != out.shape:
-        raise ValueError(f"non-broadcastable output operand with shape {out.shape} doesn't match "
-                         f"the broadcast shape {result.shape}")
+    require(np.can_cast(result.dtype, out.dtype, casting))
+    if where is not True:
+        shape = np.broadcast_shapes(np.shape(where), result.shape, out.shape)
+        result = choose(bools(where), cast(result, out.dtype), out, out.dtype, shape)
     out.write(settle(result, out.dtype, out.shape).node)
     return out
 
@@ -252,11 +253,9 @@ def deliver_whole(result: TracedArray, out: Any, reads: Any = None) -> TracedArr
 
     ``reads``: the casting rule by which NumPy makes an array of the result's dtype from ``out``.
     """
-    out = out[0] if isinstance(out, tuple) else out
-    if isinstance(out, TracedArray) and out.shape != result.shape:
-        raise ValueError(f"output parameter has shape {out.shape}, not {result.shape}")
-    if reads and isinstance(out, TracedArray) and not np.can_cast(out.dtype, result.dtype, reads):
-        raise TypeError(f"Cannot cast array data from {out.dtype!r} to {result.dtype!r} according to the rule {reads!r}")
+    target = out[0] if isinstance(out, tuple) else out
+    if isinstance(target, TracedArray):
+        require(target.shape == result.shape and (not reads or np.can_cast(target.dtype, result.dtype, reads)))
     return deliver(result, out, "unsafe")
 
 
@@ -303,33 +302,21 @@ def __array_ufunc__(x: TracedArray, ufunc: np.ufunc, kind: str, *inputs: Any, **
     if kind not in METHODS:
         raise refuse(f"np.{ufunc.__name__}.{kind}", "the graph has no operation for it",
                      "Open it up into reductions, np.cumsum or np.add.at")
-    try:
-        return METHODS[kind](ufunc, *inputs, **options)
-    except MinisitchError:
-        raise
-    except Exception as error:
-        raise as_numpy_raises(ufunc if kind == "__call__" else getattr(ufunc, kind), inputs, options, error) from error
+    return answered(ufunc if kind == "__call__" else getattr(ufunc, kind), partial(METHODS[kind], ufunc), inputs, options)
 
 
 def call(ufunc: np.ufunc, *inputs: Any, out: Any = None, where: Any = True, dtype: Any = None,
-         casting: str = "same_kind", **options: Any) -> Any:
+         casting: str = "same_kind", order: str = "K", subok: bool = True) -> Any:
     """``ufunc(*inputs)``."""
-    unknown = set(options) - {"order", "subok"}
-    if unknown:
-        raise refuse(f"np.{ufunc.__name__} with {', '.join(sorted(unknown))}=",
-                     "the graph has no such option", "Leave it out")
     if ufunc.__name__ in WHOLE:
         return deliver(WHOLE[ufunc.__name__](*inputs, dtype=dtype), out, casting)
-    # no number is None
-    if ufunc.__name__ in ("equal", "not_equal") and any(each is None for each in inputs):
-        inputs = tuple(False if each is None else each for each in inputs)
-        results: tuple[TracedArray, ...] = (constant(ufunc is np.not_equal, np.broadcast_shapes(*map(np.shape, inputs)), bool),)
+    if ufunc in (np.equal, np.not_equal) and any(each is None for each in inputs):  # no number is None
+        shape = np.broadcast_shapes(*(() if each is None else np.shape(each) for each in inputs))
+        results: tuple[TracedArray, ...] = (constant(ufunc is np.not_equal, shape, bool),)
     else:
         results = elementwise(ufunc, [*map(operand, inputs)], dtype, casting)
     outs = out if isinstance(out, tuple) else (out,) * len(results)
-    if where is not True:
-        results = tuple(_chosen(ufunc, bools(where), each, o, casting) for each, o in zip(results, outs, strict=True))
-    results = tuple(deliver(each, o, casting) for each, o in zip(results, outs, strict=True))
+    results = tuple(deliver(each, o, casting, where) for each, o in zip(results, outs, strict=True))
     return results if len(results) > 1 else results[0]
 
 
@@ -350,7 +337,7 @@ def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None, casting
         return (constant(answer, shape, bool),)
     settled = [settle(o, t, shape) for o, t in zip(operands, takes, strict=True)]
     if name == "power" and takes[1].kind == "i" and not is_weak(operands[1]) and operands[1].dtype.kind == "i":
-        guard(operands[1] < 0, ValueError, NEGATIVE)
+        guard(operands[1] < 0)
     root = root and name == "power" and _takes_root(operands[0], operands[1], takes[0])
     if name == "power" and is_weak(operands[1]):
         result: Any = _power(ufunc, settled[0], operands[1], settled[1], root)
@@ -367,18 +354,6 @@ def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None, casting
         result = _primitive(ufunc, *settled)
     results = result if isinstance(result, tuple) else (result,)
     return tuple(fresh(cast(r, g).node, like) for r, g in zip(results, gives, strict=True))
-
-
-def _chosen(ufunc: np.ufunc, where: TracedArray, result: TracedArray, out: Any, casting: str) -> TracedArray:
-    """``where=`` keeps the old elements of ``out`` at the other places."""
-    if not isinstance(out, TracedArray):
-        raise refuse(f"np.{ufunc.__name__} with where= but no traced out=", "the other places "
-                     "would hold no value", "Pass out=np.zeros_like(x), or write "
-                     "np.where(condition, a, b)")
-    shape = np.broadcast_shapes(where.shape, result.shape, out.shape)
-    if not np.can_cast(result.dtype, out.dtype, casting):  # type: ignore[arg-type]
-        return result  # refused by ``deliver``, as NumPy does
-    return choose(where, cast(result, out.dtype), out, out.dtype, shape)
 
 
 def outer(ufunc: np.ufunc, a: Any, b: Any, **options: Any) -> Any:
@@ -416,28 +391,23 @@ def _guard_range(value: TracedArray, holds: np.iinfo) -> None:
     """
     low, high = int(holds.min), int(holds.max)
     if value.dtype.kind == "f":
-        guard(np.isnan(value), ValueError, "cannot convert float NaN to integer")
         whole = np.trunc(value)
         with np.errstate(over="ignore"):
-            low, high = value.dtype.type(low), value.dtype.type(high + 1)
-            guard((whole < low) | (whole >= high), OverflowError,
-                  f"a float is infinite or out of bounds for {holds.dtype}")
+            guard(~((whole >= value.dtype.type(low)) & (whole < value.dtype.type(high + 1))))
     elif value.dtype.kind in "iu" and not np.can_cast(value.dtype, holds.dtype):
-        guard((value < low) | (value > high), OverflowError, f"an integer is out of bounds for {holds.dtype}")
+        guard((value < low) | (value > high))
 
 
-def guard(wrong: TracedArray, error: type[Exception], message: str) -> None:
-    """Raise NumPy's error if any of these bools holds.
+def guard(wrong: TracedArray) -> None:
+    """NumPy raises if any of these bools holds.
 
     If they are known, now. Otherwise a call where one holds runs the plain function, which does.
     """
-    recorder = wrong.recorder
-    known = recorder.known(wrong.node)
-    if known is not None:
-        if known.any():
-            raise error(message)
-        return
-    recorder.unlike(wrong)
+    known = wrong.recorder.known(wrong.node)
+    if known is None:
+        wrong.recorder.unlike(wrong)
+    else:
+        require(not known.any())
 
 
 # ---------------------------------------------------------------- elementwise, but no ufuncs
@@ -483,8 +453,7 @@ def round(a, decimals=0, out=None):
     there, back = (np.multiply, np.true_divide) if decimals > 0 else (np.true_divide, np.multiply)
     if x.dtype.kind in "iu" and decimals >= 0:
         return deliver(fresh(x.node, (x,)), out)
-    if x.dtype.kind == "b" and decimals:
-        raise TypeError("a bool cannot be scaled")
+    require(x.dtype.kind != "b" or not decimals)
     if not decimals:
         return np.rint(x, out=out)
     rounded = back(np.rint(there(x, scale, out=out), out=out), scale, out=out)
