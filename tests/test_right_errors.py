@@ -46,7 +46,7 @@ REFUSED = {
     "np.random.rand(3)": ("np.random.RandomState.rand(), ", "np.random.default_rng(seed), the same at every call"),
     "np.median(x)": ("(ndarray.partition: a traced array has no such method)", "Write np.sort(x, axis=...)"),
     "any(x > 0)": ("any() of", "Write np.any(x)"), "list(map(float, x))": ("float() of", "Compute with the array"),
-    "np.float32(x[0])": ("np.float32() of", "Write x.astype(dtype)"), "print(x)": ("print() of", "x.shape and x.dtype are known inside"),
+    "np.int32(x[0])": ("np.int32() of", "Write x.astype(dtype)"), "print(x)": ("print() of", "x.shape and x.dtype are known inside"),
     "str(x)": ("str() of", "outside the traced function"), "f'{x.sum():.3f}'": ("formatting of", "x.shape and x.dtype are known inside"),
     "f'{x}'": ("formatting of", "outside"), "'%f' % x.sum()": ("float() of", "Compute with"), "hash(x[0])": ("hash() of", "outside"),
     "{x[0]: 1}": ("hash() of", "outside"), "pickle.dumps(x)": ("pickling of", "outside the traced function"), "bytes(x)": ("bytes() of", "outside"),

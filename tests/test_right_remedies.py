@@ -38,7 +38,7 @@ FOLLOWED = {
     "math.log2(x[0])": ("np.log2(x[0])", "np.log2"), "math.degrees(x[0])": ("np.degrees(x[0])", "np.degrees"),
     "np.array([e for _, e in np.ndenumerate(x)])": ("np.stack([x[i] for i in range(x.shape[0])])", "for i in range(x.shape[0]): x[i]"),
     "np.vectorize(lambda e: e if e > 0 else -e)(x)": ("(lambda e: np.where(e > 0, e, -e))(x)", "f(x), and write np.where in it for if"),
-    "np.float32(x[0])": ("x[0].astype(np.float32)", "Write x.astype(dtype)"),
+    "np.int32(x[0])": ("x[0].astype(np.int32)", "Write x.astype(dtype)"),
     "np.median(x)": ("np.sort(x)[2]", "Write np.sort(x, axis=...)"), "np.partition(x, 1)[1]": ("np.sort(x)[1]", "np.sort(x, axis=...)"),
     "np.interp(x, t, s)": ("(lambda i: s[i] + (x - t[i]) * ((s[i + 1] - s[i]) / (t[i + 1] - t[i])))"
                            "(np.clip(np.sum(t <= x[..., None], -1) - 1, 0, len(t) - 2))", "i = np.clip(np.sum(xp <= x[..., None], -1) - 1"),

@@ -343,7 +343,7 @@ REFUSED = {
     "x = np.random.rand(3) + x[0, 0]": "rand.*two different programs.*Draw or ask outside",
     "x = np.repeat(x, x[0].astype(int))": "np.repeat by a traced count",
     "x = np.searchsorted(x[0], x)": "np.searchsorted",
-    "x = np.float32(x[0])": r"np.float32\(x\)|astype",
+    "x = np.int32(x[0])": r"np.int32\(x\)|astype",
     "HERE[0] = x[0, 0]": "puts what it computed into HERE.*np.zeros", "HERE[:3] = x[0, :3]": "puts what it computed into HERE",
     "HERE[x[0].astype(int)] = 1": "puts what it computed into HERE", "np.linspace(0, 1, 3)[:] = x[0, :3]": "assignment into a real ndarray", "HERE[0] = float(x[0, 0])": "puts what it computed into HERE",
     "x[int(x[0, 0])] = 1": r"int\(\) of", "x[:x.argmax()] = 1": "a slice bound of", "round(x[0, 0])": r"round\(\) of",

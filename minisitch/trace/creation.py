@@ -263,6 +263,15 @@ def as_float(x=0.0, /):
     return x.item() if isinstance(x, TracedArray) and x.dtype.kind == "f" and x.size == 1 else float(x)
 
 
+def _converting(dtype: type) -> Callable:
+    """``np.float32(x)``, which NumPy's own source writes, too."""
+    return lambda x=0, /: fresh(cast(x, dtype).node) if isinstance(x, TracedArray) else dtype(plain(x))
+
+
+for _type in (np.float16, np.float32, np.float64):
+    replaces(_type)(_converting(_type))
+
+
 @replaces(np.take)
 def take(a, indices, axis=None, out=None, mode="raise"):
     """NumPy does not dispatch on the indices."""

@@ -29,6 +29,7 @@ from .array import (
     normal_axis,
     permuted,
     record,
+    require,
     reshaped,
     splat,
     traced,
@@ -49,109 +50,90 @@ GROUPED = {"bitwise_and": -1, "bitwise_or": 0, "bitwise_xor": 0, "logical_xor": 
 # ---------------------------------------------------------------- one function for all spellings
 def accumulator(dtype: np.dtype) -> np.dtype:
     """The dtype that NumPy sums in. Small integers and bools widen."""
-    if dtype.kind in "bi":
-        return np.result_type(dtype, np.int64)
-    return np.result_type(dtype, np.uint64) if dtype.kind == "u" else dtype
+    return np.result_type(dtype, np.uint64 if dtype.kind == "u" else np.int64) if dtype.kind in "biu" else dtype
 
 
 def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None,
                   keepdims: bool = False, initial: Any = np._NoValue,
                   where: Any = True) -> TracedArray:
     """``ufunc.reduce``: one node, after NumPy's casts and with its defaults."""
-    if ufunc in (np.fmax, np.fmin):
-        return _without_nans(np.maximum if ufunc is np.fmax else np.minimum, lift(a), axis, dtype, out, keepdims, initial, where)
-    if ufunc.__name__ in GROUPED and where is True and initial in (None, np._NoValue):
-        return _halved(ufunc, lift(a), axis, dtype, out, keepdims)
-    if ufunc.__name__ not in FOLDS:
-        raise refuse(f"np.{ufunc.__name__}.reduce", "the graph has no such reduction",
+    x, name, kept = lift(a), ufunc.__name__, bool(operator.index(keepdims))
+    require(out is not Ellipsis)
+    if name in ("fmax", "fmin"):
+        return _without_nans(np.maximum if name == "fmax" else np.minimum, x, axis, dtype, out, kept, initial, where)
+    if name in GROUPED and where is True and initial in (None, np._NoValue):
+        return _halved(ufunc, x, axis, dtype, out, kept)
+    if name not in FOLDS:
+        raise refuse(f"np.{name}.reduce", "the graph has no such reduction",
                      f"Reductions are {', '.join((*FOLDS, 'fmax', 'fmin', *GROUPED))}; "
                      "the last five take no where= and no initial=")
-    op, x = FOLDS[ufunc.__name__], lift(a)
     # a number may be folded along an axis it lacks
-    absent = not x.ndim and not isinstance(axis, tuple) and axis in (0, -1)
-    axes = () if absent else normal_axes(axis, x.ndim)
-    if out is Ellipsis or (op in ("any", "all") and dtype not in (None, bool)):
-        raise TypeError("no such reduction")
-    dtype = dtype_with(out, x) if dtype is None else dtype
+    axes = () if not x.ndim and not isinstance(axis, tuple) and axis in (0, -1) else normal_axes(axis, x.ndim)
+    op, dtype = FOLDS[name], dtype_with(out, x) if dtype is None else dtype
     start = START.get(op) if initial is np._NoValue else initial  # None: the first element
     if op in ("any", "all"):
-        x = cast(x, bool)
-    elif dtype is not None or op in ("sum", "prod"):
-        x = cast(x, accumulator(x.dtype) if dtype is None else dtype)
-    adds = op == "sum" and x.dtype.kind == "f"
+        require(dtype in (None, bool) or out is not None)
+        dtype = bool
+    elif op in ("sum", "prod") and dtype is None:
+        dtype = accumulator(x.dtype)
+    x = x if dtype is None else cast(x, dtype)
+    adds, empty = op == "sum" and x.dtype.kind == "f", x.size == 0 and count_of(x, axes) == 0
     if adds and (initial is None or (initial is np._NoValue and not axes)):
         initial = -0.0 if initial is None else 0.0
-    initial = None if initial is np._NoValue or initial is None else _first(initial, x.dtype)
+    first = None if initial is np._NoValue or initial is None else cast(assignable(initial, x.dtype), x.dtype)
+    require((start is not None or (where is True and not empty)) and (first is None or not first.ndim))
     if where is not True:
-        if start is None:
-            raise ValueError(f"reduction operation '{ufunc.__name__}' does not have an identity, "
-                             "so to use a where mask one has to specify 'initial'")
         mask = bools(where)
         broadcast(mask, x.shape)  # it is not stretched to the mask
-        x = choose(mask, x, cast(lift(START.get(op, initial)), x.dtype), x.dtype, x.shape)
-    if start is None and x.size == 0 and count_of(x, axes) == 0:
-        raise ValueError(f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
+        x = choose(mask, x, cast(lift(START.get(op, first)), x.dtype), x.dtype, x.shape)
+    if empty and op in ("max", "min"):  # of the initial value alone
+        x = broadcast(first, [1 if i in axes else n for i, n in enumerate(x.shape)])
     if x.dtype.kind == "b":
         op = ON_BOOL.get(op, op)
-    # ``initial`` is the only value
-    if initial is not None and op in ("max", "min") and x.size == 0 and count_of(x, axes) == 0:
-        shape = [1 if i in axes else n for i, n in enumerate(x.shape) if keepdims or i not in axes]
-        return _folded(cast(broadcast(lift(initial), shape), x.dtype), out)
-    result = record(op, x, axes=axes, keepdims=bool(operator.index(keepdims))) if axes else fresh(x.node, (x,))
-    if initial is None:
+    result = record(op, x, axes=axes, keepdims=kept) if axes else fresh(x.node, (x,))
+    if first is None:
         return _folded(result, out)
-    total = cast(ufunc(result, initial), result.dtype)
+    total = cast(ufunc(result, first), result.dtype)
     # The graph's sum starts from 0.0, which a sum of -0.0 must not.
-    if adds and axes and str(splat(initial)) in ("-0.0", "None"):
-        nothing = record("all", np.signbit(x) & (x == 0), axes=axes, keepdims=bool(keepdims))
-        total = choose(nothing, initial, total, total.dtype, total.shape)
+    if adds and axes and str(splat(first)) in ("-0.0", "None"):
+        nothing = record("all", np.signbit(x) & (x == 0), axes=axes, keepdims=kept)
+        total = choose(nothing, first, total, total.dtype, total.shape)
     return _folded(total, out)
 
 
-def _without_nans(ufunc: np.ufunc, x: TracedArray, axis: Any, dtype: Any, out: Any, keepdims: bool, initial: Any,
+def _without_nans(ufunc: np.ufunc, x: TracedArray, axis: Any, dtype: Any, out: Any, kept: bool, initial: Any,
                   where: Any) -> TracedArray:
     """``np.fmax.reduce`` with ``np.maximum``: the extreme of the others, or NaN if there are none."""
     if x.dtype.kind != "f":
-        return reduce_method(ufunc, x, axis, dtype, out, keepdims, initial, where)
+        return reduce_method(ufunc, x, axis, dtype, out, kept, initial, where)
     holes, worst = np.isnan(x), -math.inf if ufunc is np.maximum else math.inf
-    found = reduce_method(ufunc, np.where(holes, worst, x), axis, dtype or dtype_with(out, x), None, keepdims, initial, where)
+    found = reduce_method(ufunc, np.where(holes, worst, x), axis, dtype or dtype_with(out, x), None, kept, initial, where)
     if initial is np._NoValue:
-        nothing = reduce_method(np.logical_and, holes, axis, None, None, keepdims, True, where)
+        nothing = reduce_method(np.logical_and, holes, axis, None, None, kept, True, where)
         found = choose(nothing, math.nan, found, found.dtype, found.shape)
     return _folded(found, out)
 
 
-def _halved(ufunc: np.ufunc, x: TracedArray, axis: Any, dtype: Any, out: Any, keepdims: bool) -> TracedArray:
+def _halved(ufunc: np.ufunc, x: TracedArray, axis: Any, dtype: Any, out: Any, kept: bool) -> TracedArray:
     """A reduction as element-wise work on halves, and halves of the result."""
     axes = normal_axes(axis, x.ndim)
-    dtype = dtype_with(out, x) if dtype is None and ufunc is not np.logical_xor else dtype
-    _require_loop(ufunc, x, dtype)
-    kept = [a for a in range(x.ndim) if a not in axes]
-    shape = [1 if a in axes else x.shape[a] for a in range(x.ndim) if keepdims or a not in axes]
-    first = permuted(x if dtype is None else cast(x, dtype), (*axes, *kept))
-    rows = reshaped(first, (count_of(x, axes), *(x.shape[a] for a in kept)))
+    x = _in_loop(ufunc, x, dtype_with(out, x) if dtype is None and ufunc is not np.logical_xor else dtype)
+    others = [a for a in range(x.ndim) if a not in axes]
+    rows = reshaped(permuted(x, (*axes, *others)), (count_of(x, axes), *(x.shape[a] for a in others)))
     if not rows.shape[0]:
         rows = cast(constant(GROUPED[ufunc.__name__], (1, *rows.shape[1:]), np.int64), rows.dtype)
     while len(rows) > 1:
         half = len(rows) // 2
-        folded = ufunc(rows[:half], rows[half:2 * half])
-        rows = np.concatenate([folded, cast(rows[2 * half:], folded.dtype)])
-    return _folded(reshaped(cast(lift(rows), bool) if ufunc.__name__ == "logical_xor" else rows, shape), out)
+        rows = np.concatenate([ufunc(rows[:half], rows[half:2 * half]), rows[2 * half:]])
+    return _folded(reshaped(rows, [1 if a in axes else x.shape[a] for a in range(x.ndim) if kept or a not in axes]), out)
 
 
-def _require_loop(ufunc: np.ufunc, x: TracedArray, dtype: Any) -> None:
-    """Raise NumPy's TypeError for operands that the ufunc does not take."""
+def _in_loop(ufunc: np.ufunc, x: TracedArray, dtype: Any) -> TracedArray:
+    """The operand in the dtype of the loop that folds it. Raises NumPy's error if there is none."""
     resolve(ufunc, [x, x], dtype)
-    if ufunc.__name__.startswith("logical") and dtype not in (None, bool):
-        raise TypeError("a logical operation gives bools")
-
-
-def _first(initial: Any, dtype: np.dtype) -> TracedArray:
-    """``initial=`` in the dtype of the reduction, as NumPy stores it into an array of it."""
-    value = cast(assignable(initial, dtype), dtype)
-    if value.ndim:
-        raise ValueError("setting an array element with a sequence.")
-    return value
+    logical = ufunc.__name__.startswith("logical")
+    require(not logical or dtype in (None, bool))
+    return cast(x, bool if logical else x.dtype if dtype is None else dtype)
 
 
 def _folded(result: TracedArray, out: Any) -> TracedArray:
@@ -179,19 +161,18 @@ def count_of(x: TracedArray, axes: Any) -> int:
 
 
 # ---------------------------------------------------------------- NumPy's names
-def _reduction(ufunc: np.ufunc, takes_dtype: bool) -> Any:
-    """A handler with the parameters of ``np.sum`` or of ``np.max``."""
+def _reduction(ufunc: np.ufunc) -> Any:
+    """A handler with the parameters of ``np.sum``, or with those of ``np.max``, which has no ``dtype=``."""
     def with_dtype(a, axis=None, dtype=None, out=None, *others, **options):
         return reduce_method(ufunc, a, axis, dtype, out, *others, **options)
 
     def without_dtype(a, axis=None, out=None, *others, **options):
         return reduce_method(ufunc, a, axis, None, out, *others, **options)
-    return with_dtype if takes_dtype else without_dtype
+    return with_dtype if ufunc in (np.add, np.multiply) else without_dtype
 
 
-for _function, _ufunc in ((np.sum, np.add), (np.prod, np.multiply), (np.max, np.maximum), (np.min, np.minimum),
-                         (np.any, np.logical_or), (np.all, np.logical_and)):
-    handles(_function)(_reduction(_ufunc, _ufunc in (np.add, np.multiply)))
+for _ufunc, _name in FOLDS.items():
+    handles(getattr(np, _name))(_reduction(getattr(np, _ufunc)))
 
 
 @handles(np.count_nonzero)
@@ -209,11 +190,8 @@ def _quotient(total: TracedArray, count: Any) -> TracedArray:
     """total / count in total's dtype. float16 holds few integers, so it goes through float32."""
     if total.dtype == np.float16:
         return cast(_quotient(cast(total, np.float32), count), np.float16)
-    if isinstance(count, TracedArray):
-        return cast(traced.true_divide(total, reshaped(count, total.shape)), total.dtype)
-    if total.dtype.kind != "f":
-        return cast(np.true_divide(total, count), total.dtype)
-    return record("div", total, constant(float(count), total.shape, total.dtype))
+    count = reshaped(count, total.shape) if isinstance(count, TracedArray) else float(count)
+    return cast(traced.true_divide(total, count), total.dtype)
 
 
 @composite(np.mean)
@@ -226,23 +204,17 @@ def mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=True):
     return deliver_whole(cast(result, np.float16) if half and out is None else result, out)
 
 
-def _ddof(ddof: Any, correction: Any) -> Any:
-    if ddof != 0 and correction is not None:
-        raise ValueError("ddof and correction can't be provided simultaneously.")
-    return ddof if correction is None else correction
-
-
 @composite(np.var)
 def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=True, mean=None, correction=None):
     """The mean of squared deviations from the mean, in two passes as NumPy does."""
-    x, ddof = lift(a), _ddof(ddof, correction)
+    require(ddof == 0 or correction is None)
+    x = lift(a)
     wide = np.float64 if dtype is None and x.dtype.kind in "biu" else dtype
     count = _count(x, axis, where)
     centre = _quotient(np.sum(x, axis, wide, keepdims=True, where=where), count) if mean is None else mean
     apart = np.subtract(x, centre)
     total = np.sum(np.multiply(apart, apart), axis, wide, out, keepdims, where=where)
-    degrees = np.maximum(count - ddof, 0) if isinstance(count, TracedArray) else np.maximum(count - ddof, 0).item()
-    return deliver_whole(_quotient(total, degrees), out)
+    return deliver_whole(_quotient(total, np.maximum(count - (ddof if correction is None else correction), 0)), out)
 
 
 @composite(np.std)
@@ -252,19 +224,29 @@ def std(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, **options):
     return cast(np.sqrt(square), square.dtype) if square.is_scalar else traced.sqrt(square, out=square)
 
 
+@composite(np.nanvar)
+def nanvar(*args, **options):
+    """NumPy's source puts NaN into an array. So a scalar is made of an array of one element."""
+    given = inspect.signature(np.nanvar).bind(*args, **options).arguments
+    x = lift(given["a"])
+    every = len(normal_axes(given.get("axis"), x.ndim)) == x.ndim
+    scalar = every and given.get("out") is None and not given.get("keepdims")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = opened(np.nanvar)(**given | {"a": np.atleast_1d(x)} | ({"keepdims": True} if scalar else {}))
+    return fresh(reshaped(found, ()).node) if scalar else found
+
+
 # ---------------------------------------------------------------- positions
 def _position(extreme: Any) -> Any:
     """The index of the extreme: the smallest one, or the first NaN if there is one."""
     def position(a, axis=None, out=None, *, keepdims=False):
         x = lift(a)
         shape = (1,) * x.ndim if keepdims and axis is None else None
-        if axis is None:
-            x, axis = traced.ravel(x), 0
-        axis = normal_axis(axis, x.ndim)
-        if x.shape[axis] == 0:
-            raise ValueError(f"attempt to get arg{extreme.__name__} of an empty sequence")
-        if x.dtype.kind == "b":
-            x = cast(x, np.uint8)
+        x = traced.ravel(x) if axis is None else x
+        axis = normal_axis(0 if axis is None else axis, x.ndim)
+        require(x.shape[axis] > 0)
+        x = cast(x, np.uint8) if x.dtype.kind == "b" else x
         hit = record("eq", x, broadcast(extreme(x, axis, keepdims=True), x.shape))
         if x.dtype.kind == "f":
             hit = record("or", hit, record("isnan", x))
@@ -279,48 +261,23 @@ composite(np.argmax)(_position(np.max))
 composite(np.argmin)(_position(np.min))
 
 
-# ---------------------------------------------------------------- without the NaNs
-def _from_source(function: Any) -> None:
-    """Trace NumPy's own source.
-
-    It makes a scalar with ``dtype.type(value)``, so here it makes an array of one element.
-    """
-    @composite(function)
-    def traced_source(*args, **options):
-        given = inspect.signature(function).bind(*args, **options).arguments
-        x = lift(given["a"])
-        to_scalar = given.get("out") is None and x.ndim and len(normal_axes(given.get("axis"), x.ndim)) == x.ndim
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = opened(function)(**given | ({"keepdims": True} if to_scalar else {}))
-        return fresh(reshaped(found, ()).node) if to_scalar and not given.get("keepdims") else found
-
-
-for _function in (np.nanmean, np.nanvar, np.nanstd):
-    _from_source(_function)
-
-
 # ---------------------------------------------------------------- scans and order
 def accumulate_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> TracedArray:
     """``np.add.accumulate`` and the like. Extremes and bits are scanned in steps of 1, 2, 4 ..."""
-    x = lift(a)
+    x, name = lift(a), ufunc.__name__
     along = normal_axis(axis, x.ndim)
-    if out is Ellipsis:  # NumPy's methods say it so
-        raise TypeError("output must be an array")
-    if ufunc.__name__ in (*GROUPED, "maximum", "minimum", "fmax", "fmin", "logical_and", "logical_or"):
-        _require_loop(ufunc, x, dtype)
-        rows = traced.moveaxis(x if dtype is None else cast(x, dtype), along, 0)
-        rows = cast(rows, bool) if ufunc.__name__.startswith("logical") else rows.copy()
-        step = 1
-        while step < len(rows):
-            rows = np.concatenate([rows[:step], ufunc(rows[:-step], rows[step:])])
-            step *= 2
-        return _folded(traced.moveaxis(rows, 0, along).copy(), out)
-    if ufunc.__name__ not in SCANS:
-        raise refuse(f"np.{ufunc.__name__}.accumulate", "the graph has no such scan",
+    require(out is not Ellipsis)  # NumPy's methods say it so
+    if name in SCANS:
+        summed = cast(x, dtype or dtype_with(out, x) or accumulator(x.dtype))
+        return _folded(record(SCANS[name], summed, axis=along), out)
+    if name not in (*GROUPED, "maximum", "minimum", "fmax", "fmin", "logical_and", "logical_or"):
+        raise refuse(f"np.{name}.accumulate", "the graph has no such scan",
                      "Write np.cumsum, np.cumprod, or a Python loop over the axis")
-    summed = cast(x, dtype or dtype_with(out, x) or accumulator(x.dtype))
-    return _folded(record(SCANS[ufunc.__name__], summed, axis=along), out)
+    rows, step = traced.moveaxis(_in_loop(ufunc, x, dtype), along, 0).copy(), 1
+    while step < len(rows):
+        rows = np.concatenate([rows[:step], ufunc(rows[:-step], rows[step:])])
+        step *= 2
+    return _folded(traced.moveaxis(rows, 0, along).copy(), out)
 
 
 def _scan(ufunc: np.ufunc) -> Any:
@@ -336,24 +293,21 @@ handles(np.cumsum)(_scan(np.add))
 handles(np.cumprod)(_scan(np.multiply))
 
 
-def _along(a: Any, axis: Any, **options: Any) -> tuple[TracedArray, int]:
-    """The array to sort, and the axis to sort along."""
+def _sorted(op: str, a: Any, axis: Any, **options: Any) -> TracedArray:
     np.sort(np.empty(0), **options)  # raises NumPy's errors
     x = traced.ravel(a) if axis is None else lift(a)
-    return x, normal_axis(-1 if axis is None else axis, x.ndim)
+    return record(op, x, like=True, axis=normal_axis(-1 if axis is None else operator.index(axis), x.ndim))
 
 
 @handles(np.sort)
 def sort(a, axis=-1, kind=None, order=None, *, stable=None):
-    x, along = _along(a, axis if axis is None else operator.index(axis), kind=kind, order=order, stable=stable)
-    return record("sort", x, axis=along)
+    return _sorted("sort", a, axis, kind=kind, order=order, stable=stable)
 
 
 @handles(np.argsort)
 def argsort(a, axis=-1, kind=None, order=None, *, stable=None):
-    x, along = _along(a, axis, kind=kind, order=order, stable=stable)
-    result = record("argsort", x, like=True, axis=along)
-    x.recorder.nonnegative.add(result.node)
+    result = _sorted("argsort", a, axis, kind=kind, order=order, stable=stable)
+    result.recorder.nonnegative.add(result.node)
     return result
 
 

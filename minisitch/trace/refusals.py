@@ -51,7 +51,7 @@ CALLS: dict[Any, str] = {
     np.ndenumerate: "Write for i in range(x.shape[0]): x[i]",
     np.vectorize: "Call the function itself on whole arrays, f(x), and write np.where in it for if",
     **dict.fromkeys((bytes, bytearray, memoryview, hex, chr), OUTSIDE),
-    **dict.fromkeys((np.float16, np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_),
+    **dict.fromkeys((np.int32, np.int64, np.uint8, np.bool_),
                     "Write x.astype(dtype)"),
 }
 # A function or a method of NumPy without an operation here -> what to write.
