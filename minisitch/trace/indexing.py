@@ -23,7 +23,6 @@ from ..ops import OPS, SCATTERS
 from .array import (
     TracedArray,
     answers,
-    bools,
     broadcast,
     cast,
     choose,
@@ -39,6 +38,7 @@ from .array import (
     normal_axis,
     operand,
     record,
+    require,
     reshaped,
     settle,
     strides_of,
@@ -47,8 +47,8 @@ from .array import (
 )
 from .creation import replaces
 from .recorder import Recorder, refuse, user_line
-from .shapes import ones_view, seen, shape_of, slice_view, transpose_view
-from .ufuncs import METHODS, assignable, deliver_whole, guard, must_be_traced, resolve
+from .shapes import gather_view, ones_view, seen, shape_of, slice_view, transpose_view
+from .ufuncs import METHODS, assignable, deliver, deliver_whole, guard, must_be_traced, resolve
 
 DEPENDS = "how many elements it selects depends on values"
 FOLDED: dict[str, Any] = {name: getattr(np, name) for name in "sum prod mean var std max min any all".split()}
@@ -73,14 +73,11 @@ class Item:
 
 # ---------------------------------------------------------------- parsing
 def parse(x: TracedArray, index: Any) -> list[Item]:
-    """One item per axis of ``x`` and per new axis. Raises IndexError as NumPy does."""
+    """One item per axis of ``x`` and per new axis. Raises an error where NumPy does."""
     entries = [part for each in _entries(index) for part in _plain(each)]
     used = sum(each is not None and each is not Ellipsis for each in entries)
     dots = sum(each is Ellipsis for each in entries)
-    if dots > 1:
-        raise IndexError("an index can only have a single ellipsis ('...')")
-    if used > x.ndim:
-        raise IndexError(f"too many indices for array: array is {x.ndim}-dimensional, but {used} were indexed")
+    require(dots <= 1 and used <= x.ndim)
     items: list[Item] = []
     axis = 0
     for each in entries if dots else [*entries, Ellipsis]:
@@ -121,29 +118,21 @@ def _plain(entry: Any) -> list[Any]:
         value = entry.recorder.known(entry.node, asks=entry.dtype.kind == "b")
         entry = entry if value is None else value
     if not isinstance(entry, TracedArray | np.ndarray):
-        try:
-            return [operator.index(entry)]
-        except TypeError:
-            raise IndexError("only integers, slices (`:`), ellipsis (`...`), numpy.newaxis "
-                             "(`None`) and integer or boolean arrays are valid indices") from None
-    if entry.dtype.kind == "b" and not isinstance(entry, TracedArray) and entry.shape:
+        return [operator.index(entry)]
+    if entry.dtype.kind == "b":
         return list(np.nonzero(entry))
-    if entry.dtype.kind not in "iu":
-        raise IndexError("arrays used as indices must be of integer (or boolean) type")
+    require(entry.dtype.kind in "iu")
     return [entry] if isinstance(entry, TracedArray) or entry.shape else [int(entry)]
 
 
 def _item(entry: Any, axis: int, x: TracedArray) -> Item:
     n = x.shape[axis]
     if isinstance(entry, slice):
-        return Item("slice", axis, range(*slice(*map(_bound, (entry.start, entry.stop, entry.step))).indices(n)))
+        return Item("slice", axis, range(n)[slice(*map(_bound, (entry.start, entry.stop, entry.step)))])
     if isinstance(entry, int):
-        if not -n <= entry < n:
-            raise IndexError(f"index {entry} is out of bounds for axis {axis} with size {n}")
-        return Item("int", axis, entry % n)
-    if entry.dtype.kind == "b":
-        return Item("mask", axis, entry)
-    return Item("array", axis, _in_bounds(entry, axis, n, x.recorder))
+        require(-n <= entry < n)
+        return Item("int", axis, range(n)[entry:][:1])
+    return Item("mask", axis, entry) if entry.dtype.kind == "b" else Item("array", axis, _in_bounds(entry, n, x.recorder))
 
 
 def _bound(value: Any) -> int | None:
@@ -153,14 +142,11 @@ def _bound(value: Any) -> int | None:
     return None if value is None else operator.index(value)
 
 
-def _in_bounds(index: TracedArray | np.ndarray, axis: int, n: int, recorder: Recorder) -> TracedArray:
+def _in_bounds(index: TracedArray | np.ndarray, n: int, recorder: Recorder) -> TracedArray:
     """Integer indices with negative ones wrapped. Known values are checked now."""
     values = recorder.known(index.node) if isinstance(index, TracedArray) else index
-    low = None
-    if values is not None:
-        low, high = (min(0, int(values.min())), int(values.max())) if values.size else (0, -1)
-        if low < -n or high >= n:
-            raise IndexError(f"index {low if low < -n else high} is out of bounds for axis {axis} with size {n}")
+    low = None if values is None else int(values.min(initial=0))
+    require(low is None or (low >= -n and not (values >= n).any()))
     positions = lift(index)
     if low == 0 or positions.dtype.kind == "u" or positions.node in recorder.nonnegative:
         return positions
@@ -176,15 +162,8 @@ def _window(x: TracedArray, items: Sequence[Item]) -> TracedArray:
 
     Other items take the whole axis.
     """
-    start, size, step = [0] * x.ndim, list(x.shape), [1] * x.ndim
-    for item in items:
-        if item.kind == "slice":
-            size[item.axis] = len(item.value)
-            if len(item.value):
-                start[item.axis], step[item.axis] = item.value.start, item.value.step
-        elif item.kind == "int":
-            start[item.axis], size[item.axis] = item.value, 1
-    return slice_view(x, start, size, step)
+    chosen = {item.axis: item.value for item in items if item.kind in ("slice", "int")}
+    return slice_view(x, [chosen.get(axis, range(n)) for axis, n in enumerate(x.shape)])
 
 
 def place(x: TracedArray, items: Sequence[Item], mode: str = "set") -> TracedArray:
@@ -196,8 +175,7 @@ def place(x: TracedArray, items: Sequence[Item], mode: str = "set") -> TracedArr
     if any(item.kind == "array" for item in items):
         return _advanced(x, items, mode)
     window = _window(x, items)
-    shape = tuple(1 if i.kind == "new" else window.shape[i.axis] for i in items if i.kind in KEPT)
-    return window if shape == window.shape else ones_view(window, shape)
+    return ones_view(window, [1 if i.kind == "new" else window.shape[i.axis] for i in items if i.kind in KEPT])
 
 
 def _advanced(x: TracedArray, items: Sequence[Item], mode: str) -> TracedArray:
@@ -210,12 +188,8 @@ def _advanced(x: TracedArray, items: Sequence[Item], mode: str) -> TracedArray:
     fancy = [i for i, item in enumerate(items) if item.kind in ("array", "int")]
     rest = [item for item in items if item.kind in ("slice", "new")]
     window = _window(x, rest)
-    arrays = [items[i].value if items[i].kind == "array" else constant(items[i].value, (), np.int64) for i in fancy]
-    try:
-        shape = np.broadcast_shapes(*(a.shape for a in arrays))
-    except ValueError:
-        raise IndexError("shape mismatch: indexing arrays could not be broadcast together with "
-                         f"shapes {' '.join(str(a.shape) for a in arrays)}") from None
+    arrays = [items[i].value if items[i].kind == "array" else constant(items[i].value[0], (), np.int64) for i in fancy]
+    shape = np.broadcast_shapes(*(a.shape for a in arrays))
     neighbours = fancy[-1] - fancy[0] == len(fancy) - 1
     # How many of the result's axes come before those of the index arrays: with and without new
     # axes.
@@ -235,12 +209,9 @@ def _fitted(value: Any, target: TracedArray, checked: bool = True) -> TracedArra
     if isinstance(value, TracedArray) and value._storage is target._storage and _runs_over(target, value):
         raise refuse("x[...] = a view of x that takes other steps", OVERWRITTEN, "Write x[...] = y.copy()")
     value = assignable(value, target.dtype, checked)
-    extra = np.ndim(value) - target.ndim
-    if extra > 0:
-        if value.shape[:extra] != (1,) * extra:
-            raise ValueError(f"could not broadcast input array from shape {value.shape} into shape {target.shape}")
-        value = reshaped(value, value.shape[extra:])
-    return settle(value, target.dtype, target.shape)
+    extra = max(0, np.ndim(value) - target.ndim)
+    require(value.shape[:extra] == (1,) * extra)
+    return settle(reshaped(value, value.shape[extra:]), target.dtype, target.shape)
 
 
 def _runs_over(target: TracedArray, value: TracedArray) -> bool:
@@ -272,9 +243,8 @@ def __getitem__(x: TracedArray, index: Any) -> Any:
     items = parse(x, index)
     result = place(x, items)
     plain = not any(each is Ellipsis for each in _entries(index))
-    if any(item.kind == "mask" for item in items):
-        mask, axes = _mask(x, items)
-        return Masked(result, broadcast(mask, result.shape), axes)
+    if found := _mask(x, items, result):
+        return Masked(result, *found)
     gathered = any(item.kind == "array" and item.value.ndim for item in items) or any(map(_is_array_of_one, _entries(index)))
     if gathered or _is_flat(x):
         made = fresh(result.node, not gathered or _leads(x, items), scalar=None if plain else False)
@@ -296,27 +266,24 @@ def _leads(x: TracedArray, items: Sequence[Item]) -> bool:
 @answers(operator.setitem)
 def __setitem__(x: TracedArray, index: Any, value: Any) -> None:
     """``x[index] = value``."""
-    if x.is_scalar:
-        raise TypeError(f"'numpy.{x.dtype.name}' object does not support item assignment")
     items = parse(x, index)
-    target = place(x, items)
+    target, positions = place(x, items), any(item.kind == "array" for item in items)
     element = all(item.kind in ("int", "gap") for item in items) and not any(each is Ellipsis for each in _entries(index))
-    if element and x.ndim and np.ndim(value):
-        raise ValueError("setting an array element with a sequence.")
-    if any(item.kind == "mask" for item in items):
-        mask, axes = _mask(x, items)
-        write_masked(target, broadcast(mask, target.shape), value, axes)
+    require(not x.is_scalar and not (element and x.ndim and np.ndim(value)))
+    if found := _mask(x, items, target):
+        write_masked(target, *found, value)
         return
-    if any(item.kind == "array" for item in items):
+    if positions:
         _require_order(target, index, items, value)
-    if not _same_view(value, target):
-        if _is_flat(x) and np.ndim(value):
-            if isinstance(value, TracedArray) and value._storage is x._storage:
-                raise refuse("x.flat[...] = a view of x", "NumPy reads elements that it has "
-                             "already overwritten", "Write x.flat[...] = y.copy()")
-            if np.size(value) != target.size:
-                value = np.resize(value, target.shape)  # repeated until there are enough
-        target.write(_fitted(value, target, not any(item.kind == "array" for item in items)).node)
+    # the second half of ``x[i] += v``: the first half has already written
+    if isinstance(value, TracedArray) and value._storage is target._storage and value.path() == target.path():
+        return
+    if _is_flat(x) and np.ndim(value):
+        if isinstance(value, TracedArray) and value._storage is x._storage:
+            raise refuse("x.flat[...] = a view of x", OVERWRITTEN, "Write x.flat[...] = y.copy()")
+        if np.size(value) != target.size:
+            value = np.resize(value, target.shape)  # repeated until there are enough
+    target.write(_fitted(value, target, not positions).node)
 
 
 def _require_order(target: TracedArray, index: Any, items: Sequence[Item], value: Any) -> None:
@@ -335,37 +302,29 @@ def _require_order(target: TracedArray, index: Any, items: Sequence[Item], value
     if by or np.size(value) == 1 or target.size > math.prod(shape) or (len(shape) == len(arrays) == 1):
         return
     known = [target.recorder.known(each.node) for each in places]
-    if any(each is None for each in known) or not _all_differ([np.broadcast_to(each, shape).ravel() for each in known]):
+    unknown = any(each is None for each in known)
+    if unknown or len({*zip(*(np.broadcast_to(each, shape).flat for each in known), strict=True)}) < math.prod(shape):
         raise refuse("a write at positions that may repeat", "NumPy writes them in the order of memory, where another one "
                      "may be the last", "Write i = i.copy() before x[i] = v, for each index that is an array")
 
 
-def _all_differ(positions: list[Any]) -> bool:
-    return len({*zip(*(each.tolist() for each in positions), strict=True)}) == positions[0].size
-
-
-def _mask(x: TracedArray, items: Sequence[Item]) -> tuple[TracedArray, tuple[int, int]]:
-    """The mask among the items, ready to be broadcast to their view, and its axes in the view."""
+def _mask(x: TracedArray, items: Sequence[Item], whole: TracedArray) -> tuple[TracedArray, tuple[int, int]] | None:
+    """The mask among the items, stretched to their view, and its axes in the view: the first and the last + 1."""
     kept = [item for item in items if item.kind in KEPT]
     own = [i for i, item in enumerate(kept) if item.kind == "mask"]
+    if not own:
+        return None
     mask = kept[own[0]].value
-    covered = tuple(x.shape[kept[i].axis] for i in own)
     if any(kept[i].value is not mask for i in own):
         raise refuse("two boolean masks in one index", DEPENDS, "Combine them with & first")
-    if mask.shape != covered:
-        raise IndexError(f"boolean index of shape {mask.shape} did not match the indexed axes {covered}")
+    require(mask.shape == tuple(x.shape[kept[i].axis] for i in own))
     sides = [x.shape[item.axis] if item.kind == "mask" else 1 for item in kept]
-    return reshaped(mask, sides), (own[0], own[-1] + 1)
+    return broadcast(reshaped(mask, sides), whole.shape), (own[0], own[-1] + 1)
 
 
 def _is_flat(x: TracedArray) -> bool:
     """Whether it is ``x.flat``. NumPy copies what is read from it."""
     return ("mode", "flat") in (x._move.attrs if x._move else ())
-
-
-def _same_view(value: Any, target: TracedArray) -> bool:
-    """Whether this is the second half of ``x[i] += v``. The first half has already written."""
-    return isinstance(value, TracedArray) and value._storage is target._storage and value.path() == target.path()
 
 
 def at(ufunc: np.ufunc, target: Any, index: Any, value: Any = None) -> None:
@@ -481,7 +440,7 @@ def same_value(a: TracedArray, b: TracedArray) -> bool:
     return True
 
 
-def write_masked(target: TracedArray, mask: TracedArray, value: Any, mask_axes: tuple[int, int]) -> None:
+def write_masked(target: TracedArray, mask: TracedArray, mask_axes: tuple[int, int], value: Any) -> None:
     """Write a value where the mask holds.
 
     ``mask_axes``: the first and the last + 1 of the target's axes that the mask covers.
@@ -526,8 +485,7 @@ def _put_where(ranked: bool) -> Any:
     def put_where(a, mask, values):
         must_be_traced(a)
         holds, given = cast(np.ravel(lift(mask)), bool), np.ravel(assignable(values, a.dtype))
-        if holds.size != a.size or not given.size or not np.can_cast(given.dtype, a.dtype):
-            raise TypeError("these values, or this mask, do not fit")
+        require(holds.size == a.size and given.size and np.can_cast(given.dtype, a.dtype))
         places = np.cumsum(holds) - 1 if ranked else iota((a.size,), 0)
         a[...] = np.reshape(np.where(holds, given[places % given.size], np.ravel(a)), a.shape)
     return put_where
@@ -557,14 +515,9 @@ def sliding_window_view(x, window_shape, axis=None, **options):
     axes = normalize_axis_tuple(tuple(range(x.ndim)) if axis is None else axis, x.ndim, allow_duplicate=True)
     for along, side in zip(axes, sides, strict=True):
         count = x.shape[along] - side + 1
-        if count <= 0:
-            raise ValueError("window shape cannot be larger than input array shape")
-        x = np.moveaxis(x, along, 0)
-        places, step = iota((count, side), 0) + iota((count, side), 1), x.strides_in_elements
-        strides = step and (step[0], step[0], *step[1:])
-        shape = count, side, *x.shape[1:]
-        windows: Any = view(x, "gather", places.node, shape=shape, strides=strides, axes=(0,), mode="read-only")
-        x = np.moveaxis(windows, (0, 1), (along, -1))
+        require(count > 0)
+        places = iota((count, side), 0) + iota((count, side), 1)
+        x = traced.moveaxis(gather_view(x, (along,), [places], "read-only"), (0, 1), (along, -1))
     return x
 
 
@@ -593,9 +546,7 @@ def copyto(dst, src, casting="same_kind", where=True):
     value = operand(src)
     given = value.dtype if isinstance(value, TracedArray) else common_dtype(value)
     counts = given.kind == "i" and dst.dtype.kind != "b" and not isinstance(value, TracedArray)
-    if not np.can_cast(given, dst.dtype, casting) and not counts:
-        raise TypeError(f"Cannot cast array data from {given!r} to {dst.dtype!r} according to the rule {casting!r}")
+    require(counts or np.can_cast(given, dst.dtype, casting))
     if value.__class__ is int and dst.dtype.kind == "b":
         value = constant(value, (), bool)
-    settled = _fitted(lift(value) if value.__class__ is float else value, dst, False)
-    dst.write((settled if where is True else choose(bools(where), settled, dst, dst.dtype, dst.shape)).node)
+    deliver(_fitted(value if counts else lift(value), dst, False), dst, "unsafe", where)

@@ -21,11 +21,11 @@ from .array import (
     lift,
     permuted,
     record,
+    require,
     reshaped,
-    view,
 )
 from .creation import opened
-from .shapes import transpose_view
+from .shapes import gather_view, transpose_view
 from .ufuncs import WHOLE, deliver, deliver_whole, resolve
 
 
@@ -158,16 +158,9 @@ def _diagonal(term: Term) -> Term:
     array, letters = term.array, term.letters
     for letter in dict.fromkeys(letters):
         axes = tuple(i for i, each in enumerate(letters) if each == letter)
-        if len({array.shape[i] for i in axes}) > 1:
-            raise ValueError(f"einsum: label {letter!r} stands for axes of different lengths in {array.shape}")
+        require(len({array.shape[i] for i in axes}) == 1)
         if len(axes) > 1:
-            along = iota((array.shape[axes[0]],), 0)
-            kept = [i for i in range(array.ndim) if i not in axes]
-            steps = array.strides_in_elements
-            strides = steps and (sum(steps[i] for i in axes), *(steps[i] for i in kept))
-            shape = (*along.shape, *(array.shape[i] for i in kept))
-            array = view(array, "gather", *[along.node] * len(axes), shape=shape, strides=strides,
-                         axes=axes, mode="set")
+            array = gather_view(array, axes, [iota((array.shape[axes[0]],), 0)] * len(axes), "set")
             letters = letter + letters.replace(letter, "")
     return Term(array, letters)
 

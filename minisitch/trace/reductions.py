@@ -296,7 +296,7 @@ handles(np.cumprod)(_scan(np.multiply))
 def _sorted(op: str, a: Any, axis: Any, **options: Any) -> TracedArray:
     np.sort(np.empty(0), **options)  # raises NumPy's errors
     x = traced.ravel(a) if axis is None else lift(a)
-    return record(op, x, like=True, axis=normal_axis(-1 if axis is None else operator.index(axis), x.ndim))
+    return record(op, x, like=op == "argsort" or None, axis=normal_axis(-1 if axis is None else operator.index(axis), x.ndim))
 
 
 @handles(np.sort)

@@ -29,6 +29,7 @@ from .array import (
     only_ones_differ,
     operand,
     record,
+    require,
     reshaped,
     stand_in,
     strides_of,
@@ -62,15 +63,23 @@ def reshape_view(x: TracedArray, shape: tuple[int, ...]) -> TracedArray:
     return view(x, "reshape", shape=shape, strides=strides)
 
 
-def slice_view(x: TracedArray, start: Sequence[int], size: Sequence[int], step: Sequence[int]) -> TracedArray:
-    """A window of ``x``. The whole of ``x`` is an alias."""
-    shape = tuple(size)
-    strides = x.strides_in_elements
+def slice_view(x: TracedArray, ranges: Sequence[range]) -> TracedArray:
+    """A window of ``x``, from a range for each axis. The whole of ``x`` is an alias."""
+    start, step = ([getattr(each, name) if each else (name == "step") * 1 for each in ranges] for name in ("start", "step"))
+    strides, shape = x.strides_in_elements, tuple(map(len, ranges))
     if shape == x.shape and all(s == 1 for s, n in zip(step, shape, strict=True) if n > 1):
         return view(x, "alias", shape=shape, strides=strides)
-    if strides is not None:
-        strides = tuple(a * s for a, s in zip(strides, step, strict=True))
+    strides = strides and tuple(a * s for a, s in zip(strides, step, strict=True))
     return view(x, "slice", shape=shape, strides=strides, start=tuple(start), size=shape, step=tuple(step))
+
+
+def gather_view(x: TracedArray, axes: Sequence[int], places: Sequence[TracedArray], mode: str) -> TracedArray:
+    """The elements at known ``places`` along ``axes``, one step further for each. The axes of the places come first."""
+    rest = [i for i in range(x.ndim) if i not in axes]
+    steps = x.strides_in_elements
+    strides = steps and (sum(steps[i] for i in axes),) * places[0].ndim + tuple(steps[i] for i in rest)
+    shape = places[0].shape + tuple(x.shape[i] for i in rest)
+    return view(x, "gather", *(each.node for each in places), shape=shape, strides=strides, axes=tuple(axes), mode=mode)
 
 
 def transpose_view(x: TracedArray, perm: Sequence[int]) -> TracedArray:
@@ -84,8 +93,9 @@ def transpose_view(x: TracedArray, perm: Sequence[int]) -> TracedArray:
     return view(x, "transpose", shape=shape, strides=strides, perm=perm)
 
 
-def ones_view(x: TracedArray, shape: tuple[int, ...]) -> TracedArray:
+def ones_view(x: TracedArray, shape: Sequence[int]) -> TracedArray:
     """``x`` with axes of one added or taken away: always a view."""
+    shape = tuple(shape)
     assert only_ones_differ(x.shape, shape)
     return reshape_view(x, shape) if shape != x.shape else view(x, "alias", shape=shape, strides=x.strides_in_elements)
 
@@ -310,13 +320,11 @@ def pad(array, pad_width, mode="constant", **options):
 @handles(np.diagonal)
 def diagonal(a, offset=0, axis1=0, axis2=1):
     """A gather along both axes, read-only like NumPy's view."""
-    x: TracedArray = np.moveaxis(a, (axis1, axis2), (0, 1))
+    first, second = normal_axis(axis1, a.ndim), normal_axis(axis2, a.ndim)
+    require(first != second)
     rows, columns = max(0, -offset), max(0, offset)
-    along = iota((max(0, min(x.shape[0] - rows, x.shape[1] - columns)),), 0)
-    places = (along + rows).node, (along + columns).node
-    strides = x.strides_in_elements and (x.strides_in_elements[0] + x.strides_in_elements[1], *x.strides_in_elements[2:])
-    found: Any = view(x, "gather", *places, shape=along.shape + x.shape[2:], strides=strides, axes=(0, 1), mode="read-only")
-    return np.moveaxis(found, 0, -1)
+    along = iota((max(0, min(a.shape[first] - rows, a.shape[second] - columns)),), 0)
+    return traced.moveaxis(gather_view(a, (first, second), [along + rows, along + columns], "read-only"), 0, -1)
 
 
 @handles(np.trace)
