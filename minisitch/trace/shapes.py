@@ -37,7 +37,7 @@ from .array import (
     view,
 )
 from .recorder import refuse
-from .ufuncs import deliver
+from .ufuncs import assignable, deliver
 
 
 # ---------------------------------------------------------------- views
@@ -47,12 +47,12 @@ def seen(array: TracedArray) -> TracedArray:
     return array
 
 
-def reshape_view(x: TracedArray, shape: tuple[int, ...]) -> TracedArray:
+def reshape_view(x: TracedArray, shape: Sequence[int]) -> TracedArray:
     """``x`` in another shape, a view or a copy as in NumPy.
 
     If the layout is unknown, only reading is safe.
     """
-    strides = x.strides_in_elements
+    strides, shape = x.strides_in_elements, tuple(shape)
     if strides is not None and (not x.size or strides == strides_of(x.shape)):
         strides = strides_of(shape)
     elif strides is not None:
@@ -85,9 +85,7 @@ def gather_view(x: TracedArray, axes: Sequence[int], places: Sequence[TracedArra
 def transpose_view(x: TracedArray, perm: Sequence[int]) -> TracedArray:
     """``x`` with permuted axes."""
     perm, strides = tuple(perm), x.strides_in_elements
-    shape = tuple(x.shape[p] for p in perm)
-    if strides is not None:
-        strides = tuple(strides[p] for p in perm)
+    shape, strides = tuple(x.shape[p] for p in perm), strides and tuple(strides[p] for p in perm)
     if perm == tuple(range(x.ndim)):
         return view(x, "alias", shape=shape, strides=strides)
     return view(x, "transpose", shape=shape, strides=strides, perm=perm)
@@ -95,9 +93,9 @@ def transpose_view(x: TracedArray, perm: Sequence[int]) -> TracedArray:
 
 def ones_view(x: TracedArray, shape: Sequence[int]) -> TracedArray:
     """``x`` with axes of one added or taken away: always a view."""
-    shape = tuple(shape)
     assert only_ones_differ(x.shape, shape)
-    return reshape_view(x, shape) if shape != x.shape else view(x, "alias", shape=shape, strides=x.strides_in_elements)
+    same = tuple(shape) == x.shape
+    return view(x, "alias", shape=x.shape, strides=x.strides_in_elements) if same else reshape_view(x, shape)
 
 
 def shape_of(shape: Any) -> tuple[int, ...]:
@@ -122,9 +120,7 @@ def _backwards(x: TracedArray) -> TracedArray:
 def _imag(x: TracedArray) -> TracedArray:
     """Zeros: no traced value is complex. An array of them is read-only, as NumPy's."""
     zeros = constant(0, x.shape, x.dtype)
-    if x.is_scalar:
-        return fresh(zeros.node, scalar=True)
-    return view(zeros, "broadcast", shape=x.shape, strides=x.strides_in_elements)
+    return zeros if x.is_scalar else view(zeros, "broadcast", shape=x.shape, strides=x.strides_in_elements)
 
 
 class Flags:
@@ -151,9 +147,7 @@ def _strides(x: TracedArray) -> tuple[int, ...]:
     return tuple(step * x.itemsize for step in x.strides_in_elements)
 
 
-TracedArray.strides = property(_strides)
-TracedArray.imag = property(_imag)
-TracedArray.flags = property(Flags)
+TracedArray.strides, TracedArray.imag, TracedArray.flags = property(_strides), property(_imag), property(Flags)
 
 
 @handles(np.reshape)
@@ -163,11 +157,10 @@ def reshape(a, /, shape=None, order="C", *, newshape=None, copy=None):
     if x.is_scalar and not target:
         return x
     if _order(order, x) == "F":
-        result = _backwards(reshape_view(_backwards(x), tuple(reversed(target))))
+        result = _backwards(reshape_view(_backwards(x), target[::-1]))
     else:
         result = reshape_view(x, target) if target != x.shape else ones_view(x, target)
-    if copy is False and result._parent is None:
-        raise ValueError("Unable to avoid creating a copy while reshaping.")
+    require(copy is not False or result._parent is not None)
     return result.copy() if copy else seen(result)
 
 
@@ -178,13 +171,10 @@ def ravel(a, order="C"):
     ``reshape(-1)`` is a view for more strides.
     """
     x = lift(a)
-    if _order(order, x) == "F":
-        x = _backwards(x)
-    if x.strides_in_elements is None:
-        return seen(view(x, "reshape", shape=(x.size,), strides=(1,), mode="unsure"))
-    contiguous = stand_in(x).flags.c_contiguous
-    if contiguous:
-        return seen(view(x, "reshape", shape=(x.size,), strides=(1,), mode="ravel"))
+    x = _backwards(x) if _order(order, x) == "F" else x
+    unsure = x.strides_in_elements is None
+    if unsure or stand_in(x).flags.c_contiguous:
+        return seen(view(x, "reshape", shape=(x.size,), strides=(1,), mode="unsure" if unsure else "ravel"))
     return x.recorder.by_layout(x, reshaped(x, (x.size,)).copy())
 
 
@@ -245,8 +235,7 @@ def array_split(ary, indices_or_sections, axis=0):
         cuts = [0, *map(int, indices_or_sections), n]
     else:
         parts = int(indices_or_sections)
-        if parts <= 0:
-            raise ValueError("number sections must be larger than 0.")
+        require(parts > 0)
         cuts = [n // parts * i + min(i, n % parts) for i in range(parts + 1)]
     return [ary[(slice(None),) * axis + (slice(a, b),)] for a, b in zip(cuts, cuts[1:], strict=False)]
 
@@ -255,15 +244,9 @@ def array_split(ary, indices_or_sections, axis=0):
 @handles(np.concatenate)
 def concatenate(arrays, /, axis=0, out=None, *, dtype=None, casting="same_kind"):
     parts = [lift(each) if axis is not None else ravel(each) for each in arrays]
-    if any(each.ndim == 0 for each in parts):
-        raise ValueError("zero-dimensional arrays cannot be concatenated")
     axis = normal_axis(0 if axis is None else axis, parts[0].ndim)
     target = common_dtype(*parts) if dtype is None else np.dtype(dtype)
-    if not all(np.can_cast(each.dtype, target, casting) for each in parts):
-        raise TypeError(f"Cannot cast to {target} according to the rule {casting!r}")
-    if len({each.shape[:axis] + each.shape[axis + 1:] for each in parts}) > 1:
-        raise ValueError("all the input array dimensions except for the concatenation axis must "
-                         f"match exactly, got {[p.shape for p in parts]} along axis {axis}")
+    require(all(np.can_cast(each.dtype, target, casting) for each in parts))
     parts = [cast(each, target) for each in parts]
     return deliver(parts[0].copy() if len(parts) == 1 else record("concatenate", *parts, axis=axis), out)
 
@@ -303,18 +286,16 @@ def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis
 # ---------------------------------------------------------------- padding and diagonals
 @handles(np.pad)
 def pad(array, pad_width, mode="constant", **options):
-    """A frame of one value is an update of a constant. NumPy's own source does the rest."""
+    """A frame of one value that is written into. NumPy's own source does the rest."""
     value = options.get("constant_values", 0)
-    scalar = not np.ndim(value) and not isinstance(value, TracedArray)
-    if mode != "constant" or not scalar or np.asarray(pad_width).dtype.kind not in "iu" or np.min(pad_width) < 0:
+    framed = mode == "constant" and not np.ndim(value) and not isinstance(value, TracedArray)
+    if not framed or np.asarray(pad_width).dtype.kind not in "iu" or np.min(pad_width) < 0:
         return NotImplemented
-    widths = np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()
-    shape = tuple(a + n + b for (a, b), n in zip(widths, array.shape, strict=True))
-    held = np.zeros((), array.dtype)
-    held[...] = np.asarray(value)[()]  # with NumPy's errors
-    frame = constant(held.item(), shape, array.dtype)
-    framed = record("update", frame, array, start=tuple(a for a, _ in widths), step=(1,) * array.ndim)
-    return framed if framed.ndim else fresh(framed.node, scalar=False)
+    sides = [*zip(np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist(), array.shape, strict=True)]
+    filled = assignable(np.asarray(value)[()], array.dtype)
+    frame = fresh(broadcast(filled, [a + n + b for (a, b), n in sides]).node, scalar=False)
+    frame[tuple(slice(a, a + n) for (a, _), n in sides)] = array
+    return frame
 
 
 @handles(np.diagonal)
