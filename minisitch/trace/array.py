@@ -23,9 +23,9 @@ from __future__ import annotations
 import math
 import operator
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from types import FunctionType
 from typing import Any
 
@@ -51,6 +51,72 @@ OF_MEMORY = "resize base strides data ctypes setflags".split()
 OUTSIDE = "the program puts what it computed into"
 REAL = ("Make the array with np.zeros(shape, dtype) inside the traced function, or np.zeros_like(x), or pass it in as an "
         "argument: those take traced values")
+
+
+# ---------------------------------------------------------------- errors in NumPy's words
+def as_numpy_raises(function: Callable, args: Sequence[Any], options: dict[str, Any], error: Exception) -> Exception:
+    """The error to raise for a call that failed here.
+
+    It is NumPy's own if NumPy raises one, else a TraceError. To find out, NumPy is called with real
+    arrays of the same shapes and dtypes: with known values where they are known, else with ones.
+    """
+    out = options.get("out")
+    # NumPy tells arrays of ``out=...`` in a tuple
+    if isinstance(out, tuple) and any(each is Ellipsis for each in out):
+        options = options | {"out": Ellipsis}
+    try:
+        real = [*map(_real, args)], {name: _real(value) for name, value in options.items()}
+    except ValueError:
+        return error
+    try:
+        with np.errstate(all="ignore"):
+            function(*real[0], **real[1])
+    except Exception as own:
+        return own.with_traceback(None)
+    said = getattr(function, "__qualname__", function.__name__)
+    name = f"{getattr(function, '__module__', 0) or 'np'}.{said}".removeprefix("_").replace("numpy", "np", 1)
+    return refuse(f"{name} of these arguments", f"it cannot be recorded ({error})",
+                  "Write it with arithmetic, reductions, np.where, slices and products")
+
+
+def _real(value: Any) -> Any:
+    """An argument for NumPy's function, to see whether it raises.
+
+    Raises ValueError for an argument that would run the user's code.
+    """
+    if isinstance(value, TracedArray):
+        known = value.recorder.known(value.node)
+        made = np.ones(value.shape, value.dtype) if known is None else known.copy()
+        made.flags.writeable = not any(move.op == "broadcast" or ("mode", "read-only") in move.attrs for move in value.path())
+        return made[()] if value.is_scalar else made
+    if isinstance(value, list | tuple):
+        return [*map(_real, value)] if isinstance(value, list) else tuple(map(_real, value))
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, FunctionType | NDArrayOperatorsMixin):
+        raise ValueError("it is a function, or knows no shape")
+    return plain(value)
+
+
+def answered(function: Callable, handler: Callable, args: Sequence[Any], options: dict[str, Any]) -> Any:
+    """A handler's result. It raises the error that NumPy's function raises, or refuses the arguments."""
+    try:
+        return handler(*args, **options)
+    except TraceError:
+        raise
+    except Exception as error:
+        raise as_numpy_raises(function, args, options, error) from error
+
+
+def answers(function: Callable) -> Callable[[Callable], Callable]:
+    """``answered``, as a decorator."""
+    return lambda handler: wraps(handler)(lambda *args, **options: answered(function, handler, args, options))
+
+
+def require(takes: bool) -> None:
+    """Raise an error where NumPy raises one. ``answers`` then asks NumPy, which says what is wrong."""
+    if not takes:
+        raise ValueError("NumPy does not take it")
 
 
 @dataclass(frozen=True)
@@ -95,12 +161,12 @@ class Storage:
 
     __slots__ = ("layout", "node", "scalar", "swapped", "version")
 
-    def __init__(self, node: int, scalar: bool = False) -> None:
+    def __init__(self, node: int, scalar: bool = False, layout: frozenset[int] = frozenset()) -> None:
+        self.node, self.scalar, self.layout, self.swapped, self.version = node, scalar, layout, False, 0
+
+    def write(self, node: int) -> None:
         self.node = node
-        self.scalar = scalar
-        self.layout: frozenset[int] = frozenset()
-        self.swapped = False
-        self.version = 0
+        self.version += 1
 
 
 class OutsideStorage(Storage):
@@ -109,19 +175,15 @@ class OutsideStorage(Storage):
     ``name`` is how the program refers to it.
     """
 
-    __slots__ = ("array", "name", "recorder", "type")
+    __slots__ = ("array", "name", "recorder")
 
     def __init__(self, recorder: Recorder, array: np.ndarray, name: str) -> None:
         self.recorder, self.array, self.name = recorder, array, name
-        self.type = TensorType(array.shape, array.dtype.name)
-        self.scalar, self.swapped, self.version, self.layout = False, False, 0, frozenset([id(array)])
+        super().__init__(-1, False, frozenset([id(array)]))
 
-    @property
-    def node(self) -> int:  # type: ignore[override]
-        return self.recorder.capture(self.array)
+    node = property(lambda self: self.recorder.capture(self.array), lambda self, node: None)  # type: ignore[assignment]
 
-    @node.setter
-    def node(self, node: int) -> None:
+    def write(self, node: int) -> None:
         raise refuse(f"{OUTSIDE} {self.name}, outside of it", LOST,
                      "Pass the array in as an argument, which may be changed in place; make a "
                      "buffer inside, with np.zeros(shape, dtype) or np.zeros_like(x)")
@@ -173,8 +235,7 @@ class TracedArray(NDArrayOperatorsMixin):
             array._require_layout("written to")
             node = array._move.put(array._parent, node)
             array = array._parent
-        self._storage.node = node
-        self._storage.version += 1
+        self._storage.write(node)
         self._node, self._seen = value, self._storage.version
 
     def _require_layout(self, happened: str) -> None:
@@ -192,10 +253,10 @@ class TracedArray(NDArrayOperatorsMixin):
     def path(self) -> tuple[Move, ...]:
         """The moves from this array up to its storage."""
         moves, array = [], self
-        while array._parent is not None and array._move is not None:
-            moves.append(array._move)
+        while array._parent is not None:
+            moves += [array._move] if array._move.op != "alias" else []
             array = array._parent
-        return tuple(move for move in moves if move.op != "alias")
+        return tuple(moves)
 
     @property
     def row_major(self) -> bool:
@@ -218,7 +279,7 @@ class TracedArray(NDArrayOperatorsMixin):
     itemsize = property(lambda self: self.type.itemsize)
     nbytes = property(lambda self: self.type.nbytes)
     T = property(lambda self: traced.transpose(self))
-    mT = property(lambda self: traced.matrix_transpose(self._no_scalar("mT")))
+    mT = property(answers(lambda x: x.mT)(lambda self: traced.matrix_transpose(self)))
     real = property(lambda self: self, lambda self, value: self.fill(value))
     imag: Any  # these are in shapes
     flags: Any
@@ -227,15 +288,9 @@ class TracedArray(NDArrayOperatorsMixin):
     flat = property(lambda self: view(self, "reshape", shape=(self.type.size,), strides=(1,), mode="flat"),
                     lambda self, value: self.put(np.arange(self.size), value))
 
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of unsized object")
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[TracedArray]:
-        if not self.shape:
-            raise TypeError("iteration over a 0-d array")
-        return (self[i] for i in range(self.shape[0]))
+    __len__ = answers(len)(lambda self: self.shape[0])
+    __iter__ = answers(iter)(lambda self: (self[i] for i in range(self.shape[0])))
+    __delitem__ = answers(operator.delitem)(lambda self, index: require(False))
 
     def __repr__(self) -> str:
         # the program asks, or a library that prints
@@ -268,39 +323,30 @@ class TracedArray(NDArrayOperatorsMixin):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.known("array"), dtype=dtype)
 
+    @answers(operator.index)
     def __index__(self) -> int:
-        if self.dtype.kind not in "iu":
-            raise TypeError("only integer scalar arrays can be converted to a scalar index")
+        require(self.dtype.kind in "iu")
         return int(self.known("index"))
 
+    @answers(hash)
     def __hash__(self) -> int:
-        if not self.is_scalar:
-            raise TypeError("unhashable type: 'numpy.ndarray'")
+        require(self.is_scalar)
         return hash(self.known("hash")[()])
 
     # ------------------------------------------------------------ methods unlike NumPy's functions
-    def _no_scalar(self, name: str) -> TracedArray:
-        """The array itself. Raises AttributeError for a scalar, as NumPy's scalars do."""
-        if self.is_scalar:
-            raise AttributeError(f"'numpy.{self.dtype.name}' object has no attribute {name!r}")
-        return self
-
     def __eq__(self, other: Any) -> Any:
         return False if other is None and self.is_scalar else np.equal(self, other)
 
     def __ne__(self, other: Any) -> Any:
         return True if other is None and self.is_scalar else np.not_equal(self, other)
 
+    @answers(operator.contains)
     def __contains__(self, value: Any) -> bool:
-        if self.is_scalar:
-            raise TypeError(f"argument of type 'numpy.{self.dtype.name}' is not iterable")
+        require(not self.is_scalar)
         return bool(np.any(self == value))
 
     def __array_namespace__(self, **version: Any) -> Any:
         return np.empty(0).__array_namespace__(**version)
-
-    def __delitem__(self, index: Any) -> None:
-        raise ValueError("cannot delete array elements")
 
     def __matmul__(self, other: Any) -> Any:
         return NotImplemented if self.is_scalar else np.matmul(self, other)
@@ -319,8 +365,10 @@ class TracedArray(NDArrayOperatorsMixin):
     def transpose(self, *axes):
         return np.transpose(self, axes[0] if len(axes) == 1 else (axes or None))
 
+    @answers(lambda x, *others: x.dot(*others))
     def dot(self, b, out=None):
-        return np.dot(self._no_scalar("dot"), b, out)  # type: ignore[call-overload]
+        require(not self.is_scalar)
+        return np.dot(self, b, out)  # type: ignore[call-overload]
 
     def flatten(self, order="C"):
         return np.ravel(self, order=order).copy()
@@ -338,10 +386,10 @@ class TracedArray(NDArrayOperatorsMixin):
     __copy__ = copy
     __deepcopy__ = lambda self, memo: self.copy()  # noqa: E731
 
+    @answers(np.ndarray.astype)
     def astype(self, dtype, order="K", casting="unsafe", subok=True, copy=True):
         target = np.dtype(dtype)
-        if not np.can_cast(self.dtype, target, casting):
-            raise TypeError(f"Cannot cast array data from {self.dtype!r} to {target!r} according to the rule {casting!r}")
+        require(np.can_cast(self.dtype, target, casting))
         if target == self.dtype and not copy:
             return self
         return fresh(cast(self, target).node, lies_in_rows(order, self), self.is_scalar)
@@ -412,101 +460,33 @@ def dtype_of(name: str, swapped: bool) -> np.dtype:
 
 
 # ---------------------------------------------------------------- functions behind NumPy's names
-def as_numpy_raises(function: Callable, args: Sequence[Any], options: dict[str, Any], error: Exception) -> Exception:
-    """The error to raise for a call that failed here.
-
-    It is NumPy's own if NumPy raises one, else a TraceError. To find out, NumPy is called with real
-    arrays of the same shapes and dtypes: with known values where they are known, else with ones.
-    """
-    out = options.get("out")
-    # NumPy tells arrays of ``out=...`` in a tuple
-    if isinstance(out, tuple) and any(each is Ellipsis for each in out):
-        options = options | {"out": Ellipsis}
-    try:
-        real = [*map(_real, args)], {name: _real(value) for name, value in options.items()}
-    except ValueError:
-        return error
-    try:
-        with np.errstate(all="ignore"):
-            function(*real[0], **real[1])
-    except Exception as own:
-        return own.with_traceback(None)
-    said = getattr(function, "__qualname__", function.__name__)
-    name = f"{getattr(function, '__module__', 0) or 'np'}.{said}".removeprefix("_").replace("numpy", "np", 1)
-    return refuse(f"{name} of these arguments", f"it cannot be recorded ({error})",
-                  "Write it with arithmetic, reductions, np.where, slices and products")
-
-
-def _real(value: Any) -> Any:
-    """An argument for NumPy's function, to see whether it raises.
-
-    Raises ValueError for an argument that would run the user's code.
-    """
-    if isinstance(value, TracedArray):
-        known = value.recorder.known(value.node)
-        made = np.ones(value.shape, value.dtype) if known is None else known.copy()
-        made.flags.writeable = not any(move.op == "broadcast" or ("mode", "read-only") in move.attrs for move in value.path())
-        return made[()] if value.is_scalar else made
-    if isinstance(value, list | tuple):
-        return [*map(_real, value)] if isinstance(value, list) else tuple(map(_real, value))
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if isinstance(value, FunctionType | NDArrayOperatorsMixin):
-        raise ValueError("it is a function, or knows no shape")
-    return plain(value)
-
-
-def answered(function: Callable, handler: Callable, args: Sequence[Any], options: dict[str, Any]) -> Any:
-    """A handler's result. It raises the error that NumPy's function raises, or refuses the arguments."""
-    try:
-        return handler(*args, **options)
-    except TraceError:
-        raise
-    except Exception as error:
-        raise as_numpy_raises(function, args, options, error) from error
-
-
-def answers(function: Callable) -> Callable[[Callable], Callable]:
-    """``answered``, as a decorator."""
-    return lambda handler: wraps(handler)(lambda *args, **options: answered(function, handler, args, options))
-
-
-def require(takes: bool) -> None:
-    """Raise an error where NumPy raises one. ``answers`` then asks NumPy, which says what is wrong."""
-    if not takes:
-        raise ValueError("NumPy does not take it")
-
-
 def method(function: Callable) -> Callable:
     """Make a function a method of ``TracedArray``, under its name."""
     setattr(TracedArray, function.__name__, function)
     return function
 
 
-def handles(*functions: Callable) -> Callable[[Callable], Callable]:
+def handles(*functions: Callable, via: bool = False) -> Callable[[Callable], Callable]:
     """Register the handler of a NumPy function, and of the method of that name.
 
-    A method that ``TracedArray`` defines itself stays.
+    A method that ``TracedArray`` defines itself stays. ``via``: its nodes carry the function's name.
     """
-    def register(handler: Callable) -> Callable:
-        handler = answers(functions[0])(handler)
-        FUNCTIONS.update(dict.fromkeys(functions, handler))
-        name = functions[0].__name__
-        if hasattr(np.ndarray, name) and name not in vars(TracedArray):
-            setattr(TracedArray, name, handler)
-        return handler
-    return register
+    name = functions[0].__name__
 
-
-def composite(*functions: Callable) -> Callable[[Callable], Callable]:
-    """``handles`` for a function that becomes several nodes. Their ``via`` is its name."""
     def register(handler: Callable) -> Callable:
         @wraps(handler)
-        def named(*args: Any, **kwargs: Any) -> Any:
-            with current().composite(functions[0].__name__):
-                return handler(*args, **kwargs)
-        return handles(*functions)(named)
+        def named(*args: Any, **options: Any) -> Any:
+            with current().composite(name):
+                return answered(functions[0], handler, args, options)
+        made = named if via else answers(functions[0])(handler)
+        FUNCTIONS.update(dict.fromkeys(functions, made))
+        if hasattr(np.ndarray, name) and name not in vars(TracedArray):
+            setattr(TracedArray, name, made)
+        return made
     return register
+
+
+composite = partial(handles, via=True)  # for a function that becomes several nodes
 
 
 # ---------------------------------------------------------------- making arrays
@@ -562,7 +542,7 @@ def fresh(node: int, like: Like = True, scalar: bool | None = None) -> TracedArr
     recorder = current()
     type = recorder.type(node)
     storage = Storage(node, type.shape == () if scalar is None else scalar)
-    strides: Any = strides_of(type.shape) if like or type.rank < 2 else None
+    strides = strides_of(type.shape) if like or type.rank < 2 else None
     if isinstance(like, tuple) and type.rank > 1:
         strides = kept_order(like, type.shape)
         storage.layout = frozenset().union(*(x._storage.layout for x in like if sum(n != 1 for n in x.shape) > 1))
@@ -600,15 +580,13 @@ def constant(value: Any, shape: Sequence[int], dtype: Any) -> TracedArray:
     """
     dtype = np.dtype(dtype)
     check_dtype(dtype)
-    plain: Weak
-    if type(value) in (bool, int) and dtype.kind in "iu":
-        plain = int(np.asarray(value, dtype))
-    elif dtype.kind == "f":
-        plain = float(value)
+    if dtype.kind == "f":
+        held: Weak = float(value)
     else:
+        first = dtype if type(value) in (bool, int) and dtype.kind in "iu" else np.int64 if value.__class__ is int else None
         with np.errstate(all="ignore"):
-            plain = np.asarray(value, np.int64 if value.__class__ is int else None).astype(dtype).item()
-    return fresh(current().add("constant", type=TensorType(tuple(shape), dtype.name), value=plain))
+            held = np.asarray(value, first).astype(dtype).item()
+    return fresh(current().add("constant", type=TensorType(tuple(shape), dtype.name), value=held))
 
 
 def iota(shape: Sequence[int], axis: int, dtype: str = "int64") -> TracedArray:
@@ -646,8 +624,7 @@ def lift(value: Any) -> TracedArray:
         value = fitting(value, np.dtype(np.int64))
     if type(value) is Number:
         return fresh(value.recorder.number(value, "float64" if value.__class__ is float else "int64"))
-    if value is None:
-        raise TypeError("unsupported operand: None")
+    require(value is not None)
     if is_traced(value):
         return traced.stack([lift(each) for each in value])
     refuse_other_meanings(value)
@@ -699,8 +676,7 @@ def broadcast(x: TracedArray, shape: Sequence[int]) -> TracedArray:
     shape = tuple(shape)
     if x.shape == shape:
         return x
-    if np.broadcast_shapes(x.shape, shape) != shape:
-        raise ValueError(f"could not broadcast input array from shape {x.shape} into shape {shape}")
+    require(np.broadcast_shapes(x.shape, shape) == shape)
     value = splat(x)
     if value is not None:
         return constant(value, shape, x.dtype)
@@ -736,18 +712,16 @@ def choose(condition: Any, a: TracedArray | Weak, b: TracedArray | Weak, dtype: 
 
 
 def bools(where: Any) -> TracedArray:
-    """``where=`` of a NumPy call. Raises TypeError, as NumPy does, for an array of numbers."""
+    """``where=`` of a NumPy call, which is no array of numbers."""
     if not is_traced(where) and not isinstance(where, np.ndarray):
         where = np.asarray(where, bool)[()]
-    if isinstance(where, TracedArray | np.ndarray) and where.dtype.kind != "b" and not getattr(where, "is_scalar", False):
-        raise TypeError(f"Cannot cast array data from {where.dtype!r} to dtype('bool') according to the rule 'safe'")
+    require(where.dtype.kind == "b" or getattr(where, "is_scalar", False))
     return lift(where)
 
 
 def no_bool(value: Any) -> Any:
     """A side, an axis or a count. Raises TypeError, as NumPy does, for a bool."""
-    if isinstance(value, bool | np.bool_):
-        raise TypeError("an integer is required")
+    require(not isinstance(value, bool | np.bool_))
     return value
 
 
