@@ -40,6 +40,7 @@ import numpy as np
 from ..graph import TensorType, identifier
 from ..reference import Array
 from ..trace import Program, Unlike, unlike_message
+from ..trace.outside import ERRORS, require_array
 from ..trace.recorder import refuse
 from ..trace.tree import Branch, Leaf, Tree, refuse_other_meanings
 from .cpu.compile import remember_lines
@@ -59,6 +60,12 @@ def ready(x: Any, dtype: np.dtype) -> Array:
     if isinstance(x, TensorType):
         raise refuse(f"the type {x}", "a call needs values", "Pass an array; lower, explain and compare take types")
     return np.asarray(np.require(np.asarray(x), dtype, ["C", "A"]))
+
+
+def again(x: Any, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    """The same for an array from outside. Raises Stale for one of another shape or dtype."""
+    require_array(x, shape, dtype)
+    return ready(x, dtype)
 
 
 @dataclass(frozen=True)
@@ -142,7 +149,7 @@ class CallWriter:
     def __init__(self, slots: Sequence[Slot]) -> None:
         self.slots = slots
         self.names: dict[str, Any] = dict.fromkeys(RESERVED)
-        self.names |= {"np": np, "ndarray": Array, "empty": np.empty, "fresh": fresh, "ready": ready, "READY": READY}
+        self.names |= {"np": np, "ndarray": Array, "empty": np.empty, "fresh": fresh, "ready": ready, "again": again, "READY": READY}
         self.once: list[str] = []  # lines that run once a thread
         self.lines: list[str] = []
         self.begun = 0
@@ -205,12 +212,18 @@ class CallWriter:
         count = len(inputs) - len(program.captured)
         if count:
             self.line(f"{_tuple(map(self.shaped, inputs[:count]))} = leaves")
+        places = dict(zip(inputs[count:], program.paths.arrays or program.captured, strict=True))
+        read = [i for i, place in places.items() if type(place) is int]
         if program.paths:
-            taken = f"{_tuple(map(self.shaped, inputs[count:]))} = " if inputs[count:] else ""
-            self.line(f"{taken}{self.bind('read_again', program.paths.read)}(leaves)"
+            paths, taken = program.paths, f"{_tuple(map(self.shaped, read))} = " if read else ""
+            if paths.is_bare:  # the call alone would take longer
+                named = {"plain": paths.fn, "code": paths.code, "errors": ERRORS.get, "state": paths.errors}
+                plain, code, errors, state = (self.bind(name, value) for name, value in named.items())
+                taken = f"if {plain}.__code__ is not {code} or {errors}() is not {state}: "
+            self.line(f"{taken}{self.bind('read_again', paths.read)}(leaves)"
                       "  # what the function uses from outside; raises Stale if it changed")
-        else:
-            for i, array in zip(inputs[count:], program.captured, strict=True):
+        for i, array in places.items():
+            if i not in read:
                 self.line(f"{self.shaped(i)} = {self.bind(f'captured{i}', array)}")
         self.begun = len(self.lines)  # a workspace is taken after these lines, which may raise
         for place, i in enumerate(inputs):
@@ -222,8 +235,9 @@ class CallWriter:
                 self.line(f"{a} = {self._named(('whole', i), f'{memory}_whole', whole, self.once)}")
                 continue
             ordered = f"{a}.flags.num & READY != READY" if i in in_c_order else f"not ({a}.flags.forc and {a}.flags.aligned)"
-            self.line(f"if type({a}) is not ndarray or {a}.dtype is not {dtype} or {ordered}:")
-            self.line(f"    {a} = ready({a}, {dtype})")
+            shape = f"{a}.shape != {self.slots[i].shape} or " if i in read else ""
+            self.line(f"if type({a}) is not ndarray or {a}.dtype is not {dtype} or {shape}{ordered}:")
+            self.line(f"    {a} = again({a}, {self.slots[i].shape}, {dtype})" if shape else f"    {a} = ready({a}, {dtype})")
 
     def results(self) -> list[str]:
         """Allocate the results. Returns their names in order."""

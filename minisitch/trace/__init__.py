@@ -29,7 +29,7 @@ from . import creation, indexing, products, reductions, shapes, ufuncs  # noqa: 
 from .array import OUTSIDE, TracedArray, fresh, lift
 from .calls import call, copy_of
 from .indexing import Masked
-from .outside import INSTEAD, Outside, Paths, Stale, alike, is_plain, raising, seen_as_traced
+from .outside import INSTEAD, Outside, Paths, Stale, alike, is_plain, raising, require_array, seen_as_traced
 from .recorder import (
     ACTIVE,
     Recorder,
@@ -122,7 +122,10 @@ class Program:
 
         Raises Stale if something that the program has read is no longer as it was during the trace.
         """
-        return self.paths.read(leaves) if self.paths else self.captured
+        now = self.paths.read(leaves)
+        for array, step in zip(now, self.paths.inputs, strict=False):
+            require_array(array, *step.was)
+        return [now[each] if type(each) is int else each for each in self.paths.arrays] if self.paths else self.captured
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -258,7 +261,7 @@ def _trace(fn: Callable, arguments: tuple[tuple, dict[str, Any]], numbers: Numbe
         changed = [(i, each._storage.node) for i, each in enumerate(arrays)
                    if isinstance(each, TracedArray) and each._storage.version and (not shared or recorder.first[i] == i)]
         if shared or not (changed or recorder.identified) or recorder.first == [*range(len(arrays))]:
-            return _program(recorder, inputs, outputs, nodes, changed, arrays, shared)
+            return _program(fn, recorder, inputs, outputs, nodes, changed, arrays, shared)
     except MinisitchError:
         raise
     except Exception as error:
@@ -278,16 +281,15 @@ def _trace(fn: Callable, arguments: tuple[tuple, dict[str, Any]], numbers: Numbe
     return _trace(fn, arguments, numbers, silent, shared=True)
 
 
-def _program(recorder: Recorder, inputs: Tree, outputs: Tree, nodes: list[int], changed: list[tuple[int, int]],
+def _program(fn: Callable, recorder: Recorder, inputs: Tree, outputs: Tree, nodes: list[int], changed: list[tuple[int, int]],
              arrays: Sequence[Any], shared: bool) -> Program:
     outside, captured = recorder.outside, recorder.captured
     # which arguments are one array matters to a program that asked, that writes, or that was
     # given one twice
     matters = bool(recorder.identified or changed or shared)
-    paths = outside.paths([array for array, _, _ in captured], recorder.asked, matters)
-    found = tuple(each if type(each) is int else content for each,
-                  (_, content, _) in zip(paths.arrays, captured, strict=True))
-    paths = replace(paths, arrays=found)
+    paths = outside.paths([array for array, _, _ in captured], recorder.asked, matters, fn)
+    paths.arrays = [each if type(each) is int else content
+                    for each, (_, content, _) in zip(paths.arrays, captured, strict=True)]
     unwalked = [node for each, (_, _, node) in zip(paths.arrays, captured, strict=True)
                 if type(each) is not int]
     once = tuple(Once(line or recorder[recorder.reader(node)].where, recorder.type(node), made)
@@ -319,7 +321,6 @@ def _run(fn: Callable, inputs: Tree, arrays: Sequence[TracedArray | Number],
         raise refuse(f"a call under np.errstate({asked}), or np.seterr", "kernels divide by zero in silence",
                      "Call it under np.errstate(all='warn'), and check the result, as with np.isfinite(y).all()", recorder.begins)
     outside = recorder.outside
-    outside.error_state()
     if inspect.ismethod(fn):
         outside.weak_root(fn.__self__)
     elif not isinstance(fn, FunctionType):

@@ -31,8 +31,8 @@ from .outside import (
     CONTAINERS,
     Outside,
     attribute_of,
+    is_alive,
     member_of,
-    referent_of,
     slots_of,
 )
 from .recorder import ACTIVE, current, raised_by_user, user_line
@@ -86,7 +86,11 @@ def _call(recorder: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> 
                 for name in ("func", "args", "keywords")]
         return call(held[0], *held[1], *args, **{**held[2], **kwargs})
     if isinstance(function, weakref.ref):
-        return recorder.outside.note(function, referent_of, None, function())
+        found = function()
+        recorder.outside.note(function, is_alive, None, found is not None)
+        if found is not None:
+            recorder.outside.weak_root(found)
+        return found
     if kind is CACHE and not is_rewritten(getattr(function.__wrapped__, "__code__",
                                                   copy_of.__code__)):
         return _called(recorder, contextvars.copy_context().run, function, (_apart, function, *map(plain, args)),

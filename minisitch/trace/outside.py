@@ -34,7 +34,7 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -145,9 +145,8 @@ def referent_of(reference: Any, _: Any) -> Any:
     return reference()
 
 
-def errors_of(_: Any, __: Any) -> Any:
-    """What ``np.errstate`` has set: twenty times as fast as ``np.geterr()``."""
-    return ERRORS.get()
+def is_alive(reference: Any, _: Any) -> bool:
+    return reference() is not None
 
 
 def raising() -> str:
@@ -177,27 +176,25 @@ def is_other_plain(now: Any, was: Any) -> bool:
 
 def is_other_array(now: Any, was: tuple[Any, ...]) -> bool:
     """Also one object may get another shape: its kernel would read behind it."""
-    return type(now) is not was[0] or now.shape != was[1] or (now.dtype is not was[2]
-                                                              and now.dtype != was[2])
+    return type(now) not in (np.ndarray, np.memmap) or (now.shape, now.dtype) != was
+
+
+def require_array(array: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Raise Stale for another kind of array than the program read during its trace."""
+    if is_other_array(array, (shape, dtype)):
+        raise Stale(f"{type(array).__name__}{getattr(array, 'shape', '')} is where an array {dtype.name}{[*shape]} was")
 
 
 def is_other_content(now: Any, was: Any) -> bool:
     return bool(now != was)
 
 
-def is_raising(now: Any, was: Any) -> bool:
-    return bool(raising())
-
-
-def is_dead(now: Any, was: Any) -> bool:
-    return now is None
-
-
 @dataclass(eq=False)
 class Place:
     """A value from outside, and how a call finds it again: ``get(holder's value, key)``.
 
-    Without a holder it is a root, which stays the same object.
+    Without a holder it is a root, which stays the same object. ``weak``: a program does not keep
+    it alive.
     """
 
     value: Any
@@ -206,55 +203,117 @@ class Place:
     key: Any = None
     differs: Callable[[Any, Any], bool] = is_other
     line: tuple[str, str] = ("", "")
-    index: int = -1
+    weak: bool = False
+
+    def step(self) -> Step:
+        """How a call finds it. It keeps no object alive that is held weakly."""
+        get, holder, key, was = self.get, self.holder.value, self.key, self.value
+        if isinstance(holder, np.ndarray) and self.holder.holder:  # a call may find another array there
+            way = self.holder.step()
+            get, holder = _behind(way.get, way.key, get), way.holder
+        elif self.holder.weak:
+            get, holder = _behind(referent_of, None, get), weakref.ref(holder)
+        if self.differs is is_other_array:
+            was = was.shape, was.dtype
+        return Step(get, holder, key, was, self.differs, self.line[0])
+
+
+def _behind(first: Callable[[Any, Any], Any], key: Any, then: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda holder, own: then(first(holder, key), own)
 
 
 @dataclass(frozen=True)
+class Step:
+    """How a call finds a value again: ``get(holder, key)``, and what it was during the trace.
+
+    The holder is that of the trace, for another holder is found first.
+    """
+
+    get: Callable[[Any, Any], Any]
+    holder: Any
+    key: Any
+    was: Any
+    differs: Callable[[Any, Any], bool]
+    line: str
+
+    def quick(self) -> tuple[Any, Any, Any]:
+        """A function, a holder and a key that read the same, in C."""
+        quick, key = QUICK.get(self.get, self.get), "cell_contents" if self.get is cell_of else self.key
+        try:
+            same = self.differs is is_other_array or quick(self.holder, key) is self.was
+        except (LookupError, AttributeError, TypeError, ValueError):
+            same = False
+        return (quick, self.holder, key) if same else (self.get, self.holder, self.key)
+
+
 class Paths:
     """The steps of all paths. ``read`` walks them.
 
-    - ``roots``: the values that paths begin at.
-    - ``steps``: (get, index of the holder, key, the value then, differs). Step *i* is value
-      ``len(roots) + i``.
-    - ``arrays``: for each of the graph's last inputs, the index of its value, or the array itself if
-      no path leads there.
-    - ``same``: (index, index) of two paths that led to one array. Arguments come after the values.
+    - ``fixed``: the steps whose value stays the same object, or an equal number or text.
+    - ``inputs``: those of arrays. The first ``count`` are inputs of the graph. Who reads these
+      compares their shapes and dtypes, as ``Program.outside`` does. To the others lead more paths.
+    - ``others``: those that are compared by what they hold.
+    - ``arrays``: for each of the graph's last inputs, its position among ``inputs``, or the array
+      itself if no path leads there.
+    - ``same``: (position, position) of two ``inputs`` that were one array. Arguments come behind.
     - ``alike``: if the program depends on which arrays are the same, for each of ``compared`` the
       first of them that is this array.
+    - ``fn``: the traced function, if it is one.
     """
 
-    roots: tuple[Any, ...] = ()
-    steps: tuple[tuple[Any, int, Any, Any, Any], ...] = ()
-    arrays: tuple[Any, ...] = ()
-    same: tuple[tuple[int, int], ...] = ()
-    alike: tuple[int, ...] | None = None
-    compared: tuple[int, ...] = ()
-    lines: tuple[str, ...] = field(default=(), compare=False)  # of each step
+    def __init__(self, fixed: Sequence[Step] = (), inputs: Sequence[Step] = (), others: Sequence[Step] = (),
+                 arrays: Sequence[Any] = (), count: int = 0, same: Sequence[tuple[int, int]] = (), compared: Sequence[int] = (),
+                 alike: tuple[int, ...] | None = None, fn: Any = None) -> None:
+        self.fixed, self.inputs, self.others, self.arrays, self.count = fixed, inputs, others, arrays, count
+        self.same, self.compared, self.alike = same, compared, alike
+        self.fn, self.code, self.errors = fn, getattr(fn, "__code__", None), ERRORS.get()
+        self.quick = [(*each.quick(), each.was) for each in fixed]
+        self.is_bare = bool(fn) and not (fixed or inputs or others or alike)
+        self.more = bool(others or same or alike is not None)
+        self.walk = [each.quick() for each in inputs]
 
     def __bool__(self) -> bool:
-        return bool(self.steps or self.alike is not None)
+        return bool(self.fn or self.fixed or self.inputs or self.others or self.alike)
 
     def read(self, leaves: Sequence[Any]) -> list[Any]:
-        """The arrays from outside as they are now. Raises Stale if anything else has changed."""
-        values = [*self.roots]
-        add = values.append
+        """The inputs as they are now. Raises Stale if anything else has changed."""
+        if self.fn is not None and self.fn.__code__ is not self.code:
+            raise Stale("the function has other code")
+        if ERRORS.get() is not self.errors:
+            if raising():
+                raise Stale(f"np.errstate({raising()})")
+            self.errors = ERRORS.get()
         try:
-            for get, holder, key, was, differs in self.steps:
-                now = get(values[holder], key)
-                if now is not was and differs(now, was):
-                    raise Stale(f"{now!r:.60} is where {was!r:.60} was",
-                                self.lines[len(values) - len(self.roots)])
-                add(now)
-        except (LookupError, AttributeError, TypeError):  # what was there is absent
-            raise Stale("what was there is gone", self.lines[len(values) - len(self.roots)]) from None
-        found = [values[each] if type(each) is int else each for each in self.arrays]
-        if self.same or self.alike is not None:
-            values += leaves
-            same = all(values[index] is values[other] for index, other in self.same)
-            if not same or (self.alike is not None
-                            and alike([values[each] for each in self.compared]) != self.alike):
-                raise Stale("other arrays are the same array, or one is no longer")
-        return found
+            for get, holder, key, was in self.quick:
+                if get(holder, key) is not was:
+                    _compared(self.fixed)
+                    break
+            found = [get(holder, key) for get, holder, key in self.walk] if self.walk else []
+        except (LookupError, AttributeError, TypeError, ValueError):  # what was there is absent
+            _compared(self.fixed)
+            found = _compared(self.inputs)
+        if self.more:
+            _compared(self.others)
+            self._require_alike([*found, *leaves])
+        return found[:self.count] if self.more else found
+
+    def _require_alike(self, arrays: Sequence[Any]) -> None:
+        if any(arrays[index] is not arrays[other] for index, other in self.same) or (
+                self.alike is not None and alike([arrays[each] for each in self.compared]) != self.alike):
+            raise Stale("other arrays are the same array, or one is no longer")
+
+
+def _compared(steps: Sequence[Step]) -> list[Any]:
+    """The values, each compared in its own way: what is equal need not be the same object."""
+    values = []
+    for each in steps:
+        values.append(each.get(each.holder, each.key))
+        if each.differs(values[-1], each.was):
+            raise Stale(f"{values[-1]!r:.60} is where {each.was!r:.60} was", each.line)
+    return values
+
+
+QUICK = {attribute_of: getattr, cell_of: getattr, item_of: operator.getitem, name_of: operator.getitem}
 
 
 def alike(arrays: Sequence[Any]) -> tuple[int, ...]:
@@ -303,18 +362,8 @@ class Outside:
 
     def weak_root(self, value: Any) -> None:
         """The object of a bound method, which a program does not keep alive."""
-        try:
-            reference = Place(weakref.ref(value))
-        except TypeError:
-            self.root(value)
-            return
-        place = Place(value, reference, referent_of, differs=is_dead)
-        self.places[id(value)] = self.steps[id(reference), referent_of, None] = place
-
-    def error_state(self) -> None:
-        """A call under an ``np.errstate`` that raises is refused, as the first one is."""
-        self.steps[id(np), errors_of, None] = Place(ERRORS.get(), self.root(np), errors_of,
-                                                    differs=is_raising)
+        if id(value) not in self.places:
+            self.root(value, "self").weak = hasattr(type(value), "__weakref__")
 
     def note(self, holder: Any, get: Any, key: Any, value: Any, where: Place | None = None) -> Any:
         """Note that the program has read ``value`` there. Returns what it gets into its hand."""
@@ -328,8 +377,6 @@ class Outside:
         if not plain and get not in CONTENTS and self._wrote(value):
             return value
         differs = is_other_plain if plain else is_other_array if array else is_other
-        if get is referent_of and not plain:
-            differs = is_dead
         if get in CONTENTS:
             differs = is_other_content
         place = self.steps[step] = Place(value, at, get, key, differs, user_line())
@@ -432,8 +479,8 @@ class Outside:
         """How the program refers to a value: ``net.layers[0]``."""
         if place.get in (name_of, cell_of):
             return str(place.key)
-        if place.get is referent_of or place.holder is None:
-            return "self" if place.holder else place.key or getattr(place.value, "__name__", "")
+        if place.holder is None:
+            return place.key or getattr(place.value, "__name__", "")
         before = self.name_of(place.holder)
         if place.get is item_of:
             return f"{before}[{place.key!r}]"
@@ -488,7 +535,7 @@ class Outside:
         return self.recorder[node].where if node >= 0 else ""
 
     # ------------------------------------------------------------ afterwards
-    def paths(self, captured: Sequence[np.ndarray], asked: Any, matters: bool) -> Paths:
+    def paths(self, captured: Sequence[np.ndarray], asked: Any, matters: bool, fn: Any) -> Paths:
         """The walk that a call makes.
 
         ``asked``: ids of arrays whose contents the program asked for. ``matters``: whether it does
@@ -500,43 +547,24 @@ class Outside:
         for array in captured:
             if id(array) in asked and (place := self.places.get(id(array))):
                 self.note(array, bytes_of, None, bytes_of(array, None), place)
-        steps = [*self.steps.values()]
-        roots = [*{id(each.holder): each.holder for each in steps if each.holder
-                   and each.holder.holder is None}.values()]
-        for i, each in enumerate([*roots, *steps]):
-            each.index = i
-        found = tuple(self.places[id(a)].index if id(a) in self.places
-                      and self.places[id(a)].holder else a for a in captured)
-        end = len(roots) + len(steps)
-        same = [(place.index, end + self.leaves[key]) for key, place in self.places.items()
-                if key in self.leaves and place.holder]
-        arrays = [each for each in steps if each.differs is is_other_array]
-        same += [(each.index, self.places[id(each.value)].index) for each in arrays
-                 if self.places[id(each.value)] is not each]
-        compared = [*range(end, end + len(self.given)),
-                    *(each.index for each in arrays if self.recorder.identified)]
-        values = dict(enumerate([*roots, *steps], 0)) | dict(enumerate(map(Place, self.given), end))
-        alike_now = alike([values[each].value for each in compared]) if matters and len(compared) > 1 else None
-        return Paths(tuple(each.value for each in roots),
-                     tuple((_quick(each), each.holder.index, each.key, _was(each), each.differs) for each in steps if each.holder),
-                     found, tuple(same), alike_now, tuple(compared), tuple(each.line[0] for each in steps))
-
-
-def _was(place: Place) -> Any:
-    """What a call compares with. A weakly held object may die."""
-    if place.differs is is_dead:
-        return ABSENT
-    value = place.value
-    return (type(value), value.shape, value.dtype) if place.differs is is_other_array else value
-
-
-def _quick(place: Place) -> Any:
-    """What reads the same, in C, if the value is there."""
-    if place.value is ABSENT or (place.get is attribute_of
-                                 and isinstance(place.value, FunctionType)):
-        return place.get
-    return {attribute_of: getattr, item_of: operator.getitem,
-            name_of: operator.getitem}.get(place.get, place.get)
+        fn = fn.__func__ if type(fn) is MethodType else fn
+        code = fn.__code__ if type(fn) is FunctionType else None
+        places = [each for each in self.steps.values() if each.value is not code or code is None]
+        arrays = [each for each in places if each.differs is is_other_array]
+        first = {id(each.value): each for each in reversed(arrays)}
+        inputs = [first[id(each)] for each in captured if id(each) in first]
+        count, met = len(inputs), {id(each) for each in captured} | self.leaves.keys()
+        inputs += [each for each in arrays if (self.recorder.identified or id(each.value) in met) and each not in inputs]
+        fixed = [each for each in places if each.differs in (is_other, is_other_plain)]
+        others = [each for each in places if each not in inputs and each not in fixed]
+        at = {id(each.value): i for i, each in reversed([*enumerate(inputs)])}
+        same = [(i, at[id(each.value)]) for i, each in enumerate(inputs) if at[id(each.value)] != i]
+        same += [(at[key], len(inputs) + leaf) for key, leaf in self.leaves.items() if key in at]
+        compared = [*range(len(inputs), len(inputs) + len(self.given)), *range(len(inputs) if self.recorder.identified else 0)]
+        values = [*(each.value for each in inputs), *self.given]
+        alike_now = alike([values[each] for each in compared]) if matters and len(compared) > 1 else None
+        return Paths(*([each.step() for each in part] for part in (fixed, inputs, others)),
+                     [at.get(id(each), each) for each in captured], count, same, compared, alike_now, fn if code else None)
 
 
 def slots_of(value: Any) -> dict[Any, Any]:
