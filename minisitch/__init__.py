@@ -33,6 +33,7 @@ above it:
     strategies   the four papers, the baselines, and auto: what to fuse, and what it costs
     lower        the whole road from a traced program to text; it can stop after each stage
     runtime      jit: calls, memory, caches, threads, compilers, drivers
+    grad         gradients: one rule an op, and a walk backwards over what a trace has recorded
     testing      random programs, the judge of results, passes that another function may replace
     explain      reports, pictures, comparisons, calibration
     course       assignments, and a grader that a submission cannot fool
@@ -57,6 +58,7 @@ from .errors import (
 )
 from .explain import Comparison, Report, compare, explain
 from .fuse import STRATEGIES, Decision, FusionPlan, Pattern, make_plan, strategy
+from .grad import custom_vjp, grad, gradient, jvp, stop_gradient, value_and_grad, vjp
 from .graph import Graph, Node, TensorType
 from .passes.registry import PASSES, kernel_pass
 from .runtime import jit, lower
@@ -71,8 +73,9 @@ __all__ = [
     "DEVICES", "PASSES", "STRATEGIES", "CheckError", "Comparison", "Decision", "Device", "DeviceError", "FusionPlan",
     "Graph", "GraphError", "KernelBug", "KernelError", "LoopWarning", "MinisitchError", "Node",
     "PassError", "Pattern", "PlanError", "Program", "Report", "TensorType", "TraceError",
-    "__version__", "compare", "erf", "explain", "get_device", "jit", "kernel_pass", "lower",
-    "make_plan", "parse", "strategy", "swapped", "trace",
+    "__version__", "compare", "custom_vjp", "erf", "explain", "get_device", "grad", "gradient", "jit",
+    "jvp", "kernel_pass", "lower", "make_plan", "parse", "stop_gradient", "strategy", "swapped",
+    "trace", "value_and_grad", "vjp",
 ]
 
 del _strategies  # imported so that they are registered

@@ -524,3 +524,18 @@ def test_what_the_program_has_read_may_die_after_the_call():
     finally:
         gc.enable()
     assert jitted(X).tolist() == (X * 2).tolist()
+
+
+def test_what_a_jitted_method_reads_is_read_again_where_it_is_called_in_a_trace():
+    class Model:
+        def __init__(self):
+            self.w = np.ones(2)
+
+        def loss(self, x):
+            return np.sum(self.w * x)
+    model = Model()
+    inner = ms.jit(model.loss)
+    outer = ms.jit(lambda x: inner(x))
+    assert outer(np.ones(2)) == 2
+    model.w = np.full(2, 5.0)
+    assert outer(np.ones(2)) == 10

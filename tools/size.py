@@ -26,7 +26,7 @@ AFTERNOON = ("graph", "fuse", "strategies.astitch", "stitch.dominants", "stitch.
 BUDGETS = {
     "package, code lines": 24_500,  # without course/ and the explorer, which have bounds of their own
     "course, code lines": 2_400,
-    "explorer, code lines": 617,
+    "explorer, code lines": 750,
     "road, code lines": 3_500,
     "afternoon path, code lines": 2_100,
     "road, tokens a code line": 10.5,

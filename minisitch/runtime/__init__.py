@@ -50,7 +50,7 @@ from ..trace import Program, Stale, Static, Unlike, trace
 from ..trace.calls import call as traced_call
 from ..trace.outside import is_plain
 from ..trace.parser import parse_type
-from ..trace.recorder import ACTIVE, program_file, program_line, refuse
+from ..trace.recorder import ACTIVE, current, program_file, program_line, refuse
 from ..trace.tracebacks import door, shorten
 from ..trace.tree import (
     Inputs,
@@ -250,7 +250,7 @@ class Jitted:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if ACTIVE.get() is not None:  # the caller is being traced: become a part of its program
-            return traced_call(self.function, *args, **kwargs)
+            return traced_call(noted(self.function), *args, **kwargs)
         try:
             leaves, key = _signature(args, kwargs, self._numbers)
             run = self._ready.get(key)
@@ -413,7 +413,7 @@ class Checked(Jitted):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if ACTIVE.get() is not None:
-            return traced_call(self.function, *args, **kwargs)
+            return traced_call(noted(self.function), *args, **kwargs)
         check = importlib.import_module("minisitch.testing.check")  # a later room
         (plain_args, plain_kwargs), left = check.copied((args, kwargs))
         _, before = check.copied((args, kwargs))
@@ -436,6 +436,12 @@ class Checked(Jitted):
         return importlib.import_module("minisitch.testing.check").Plain(super()._plainly(args, kwargs))
 
 
+def noted(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that an object of ours holds. In a trace, paths to what it reads begin at it."""
+    current().outside.root(fn)
+    return fn
+
+
 def _bound(fn: Callable[..., Any], owner: Callable[[], Any] | None) -> Callable[..., Any]:
     return fn if owner is None else types.MethodType(fn, owner())
 
@@ -446,6 +452,7 @@ class _Method:
 
     function: Jitted
     instance: Any
+    options = property(lambda self: self.function.options)
 
     def _bound(self) -> Jitted:
         """The Jitted of this object. It holds the object weakly, so the object can die."""

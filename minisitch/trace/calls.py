@@ -66,6 +66,8 @@ def call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 def _call(recorder: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     kind = type(function)
+    if function is call:  # a library was handed a method or an object of the user's
+        return call(*args, **kwargs)
     try:
         instead = INSTEAD.get(function)
     except TypeError:  # not hashable

@@ -82,7 +82,8 @@ def dot(a, b, out=None):
     if a.ndim == 0 or b.ndim == 0:
         product: Any = np.multiply(a, b)
         if product.size > 1 and product.dtype in (np.float32, np.float64):  # BLAS adds to zeros, and skips a factor of 0
-            product = np.where((b if a.ndim else a) == 0, 0, product + 0.0)
+            factor, other = (b, a) if a.ndim else (a, b)
+            product = factor * np.where((factor == 0) & ~np.isfinite(other), 0, other) + 0.0
     elif (a.ndim <= 2 and b.ndim <= 2) or b.ndim == 1:
         product = _matmul(a, b)
     else:

@@ -115,8 +115,8 @@ def user_line() -> tuple[str, str]:
     After the program's last line it is its first one: the line around is its caller's.
     """
     recorder = ACTIVE.get()
-    if recorder is not None and recorder.ended:
-        return recorder.begins
+    if recorder is not None and (recorder.line or recorder.ended):
+        return recorder.line or recorder.begins
     frame = user_frame()
     if frame is None:
         return "", ""
@@ -275,6 +275,8 @@ class Recorder:
         # a storage, its version, and what a line has made of it by the layout of the memory
         self.layouts: list[tuple[Any, int, Any, str]] = []
         self._composite = ""
+        self.line: tuple[str, str] | None = None  # of what is recorded now, if the user's frame does not say
+        self.derivatives: dict[int, Any] = {}  # node -> what stands for its rule in ``grad.rules``
         self._reads_input: list[bool | None] = []  # None: an array from outside, but no argument
         # values asked for last, so that a chain is not walked again from each link
         self._known: dict[int, np.ndarray] = {}
@@ -302,7 +304,7 @@ class Recorder:
         if self._operations >= MOST:
             raise refuse(f"{MOST:,} operations", "a Python loop is unrolled while it is traced, "
                          "and compiling it would not end", UNROLLED)
-        if not where or self._warned:
+        if not where or self._warned or self.line:
             return
         found: list[tuple[str, Any, FrameType]] = [
             (f"the loop at line {line}", (frame.f_code, first),
@@ -337,6 +339,11 @@ class Recorder:
             raise TraceError(f"{error}. The program caught this error itself (try/except), but "
                              "NumPy would not have raised it: keep the line out of the traced "
                              "function or out of the try") from error
+
+    def adopt(self, nodes: Sequence[Node]) -> None:
+        """Go on from the nodes of a graph."""
+        self.builder.nodes += nodes
+        self._reads_input += [True] * len(nodes)
 
     def input(self, type: TensorType, name: str) -> int:
         """A parameter of the program. It belongs to no line."""
@@ -392,6 +399,16 @@ class Recorder:
 
     def __getitem__(self, node: int) -> Node:
         return self.builder.nodes[node]
+
+    @contextmanager
+    def at_line(self, where: str, via: str) -> Iterator[None]:
+        """Nodes made inside belong to this line of the user's, and carry ``via``."""
+        before = self.line, self._composite
+        self.line, self._composite = (where, via), via
+        try:
+            yield
+        finally:
+            self.line, self._composite = before
 
     @contextmanager
     def composite(self, name: str) -> Iterator[None]:

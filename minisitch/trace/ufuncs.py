@@ -92,8 +92,11 @@ def _library(ufunc: np.ufunc, *operands: TracedArray) -> Any:
 
 # ---------------------------------------------------------------- compositions
 def _log_of_sum(x: TracedArray, y: TracedArray, log_two: float, tail: Callable[[TracedArray], TracedArray]) -> TracedArray:
-    """max + tail(-|x - y|), or x + log 2 if both are equal (also infinities), as in NumPy."""
-    return np.where(x == y, x + log_two, np.maximum(x, y) + tail(-abs(x - y)))
+    """max + tail(-|x - y|), or x + log 2 if both are equal (also infinities), as in NumPy.
+
+    Of equal ones each is half of x, so that each has half of the derivative.
+    """
+    return np.where(x == y, (0.5 * x + 0.5 * y) + log_two, np.maximum(x, y) + tail(-abs(x - y)))
 
 
 def _modf(x: TracedArray) -> tuple[TracedArray, TracedArray]:
@@ -342,7 +345,8 @@ def elementwise(ufunc: np.ufunc, operands: list[Any], dtype: Any = None, casting
     if name == "power" and is_weak(operands[1]):
         result: Any = _power(ufunc, settled[0], operands[1], settled[1], root)
     elif root:
-        result = choose(settled[1] == 0.5, np.sqrt(settled[0]), record("power", *settled), takes[0], shape)
+        half = settled[1] == 0.5  # elsewhere the root of 1: that of 0 has no derivative
+        result = choose(half, np.sqrt(np.where(half, settled[0], 1)), record("power", *settled), takes[0], shape)
     elif name in COMPARISONS and takes[0] != takes[1]:
         result = _compare_signs(name, *settled)
     elif name in RULES and takes[0].kind != "b":
