@@ -79,7 +79,7 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "power": lambda g, y, a, b: (g * (b * a ** np.where(b == 0, 1, b - 1)),
                                  g * (y * np.log(_no_zero(a)))),
     "neg": lambda g, y, x: -g,
-    "abs": lambda g, y, x: g * np.sign(x),
+    "abs": lambda g, y, x: g * np.sign(x),  # 0 at 0, between -1 and 1 (JAX takes 1)
     "copysign": lambda g, y, a, b: (np.where(np.signbit(a) == np.signbit(b), g, -g), None),
     "erf": lambda g, y, x: g * (np.exp(-x * x) * (2 / math.sqrt(math.pi))),
     "exp": lambda g, y, x: g * y,
