@@ -46,9 +46,9 @@ class Student:
     late_days: int = 0
 
 
-Row = dict[str, str]
+TableRow = dict[str, str]
 Grader = Callable[[Path, str], tuple[list[Mark], str]]  # a submission and an address: the marks, and a problem
-Worker = Callable[[Student, list[Path]], Row]
+Worker = Callable[[Student, list[Path]], TableRow]
 
 
 def read_roster(path: Path) -> list[Student]:
@@ -90,7 +90,7 @@ def printable(name: str) -> str:
 def best_of(
     grader: Grader, assignment: Assignment, due: datetime | None, late_cost: float, pages: Path | None,
     student: Student, paths: Sequence[Path],
-) -> Row:
+) -> TableRow:
     """Grade all submissions of a student. Returns the row of the best, after what lateness costs, and writes its page.
 
     A day after ``due`` costs ``late_cost`` percent. When a submission came is the time of its file.
@@ -114,8 +114,8 @@ def best_of(
 
 
 def grade_class(
-    work: Worker, dead: Worker, submissions: dict[Student, list[Path]], table: Path, jobs: int, before: Sequence[Row],
-) -> Iterator[Row]:
+    work: Worker, dead: Worker, submissions: dict[Student, list[Path]], table: Path, jobs: int, before: Sequence[TableRow],
+) -> Iterator[TableRow]:
     """Grade every student, whatever the submissions do, and write the table. The rows as they come.
 
     Rows of ``before`` whose submissions have not changed are taken over. ``dead`` makes the row of a student whose
@@ -133,7 +133,7 @@ def grade_class(
             yield row
 
 
-def _each(work: Worker, dead: Worker, left: dict[Student, list[Path]], jobs: int) -> Iterator[Row]:
+def _each(work: Worker, dead: Worker, left: dict[Student, list[Path]], jobs: int) -> Iterator[TableRow]:
     """The rows, one after the other. A process that dies ends those beside it, too, so these are tried again, each alone."""
     again = []
     with ProcessPoolExecutor(jobs) as pool:
@@ -159,7 +159,7 @@ def digest(paths: Iterable[Path]) -> str:
 
 
 # ---------------------------------------------------------------- tables and pages
-def read_table(path: Path) -> list[Row]:
+def read_table(path: Path) -> list[TableRow]:
     """The rows of a CSV file by their column's name. A row that was written in part is left out."""
     with path.open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.reader(file))
@@ -185,7 +185,7 @@ def page(assignment: Assignment, student: Student, marks: Sequence[Mark], score:
     )
 
 
-def export(assignment: Assignment, rows: Sequence[Row], path: Path, canvas: bool) -> None:
+def export(assignment: Assignment, rows: Sequence[TableRow], path: Path, canvas: bool) -> None:
     """The points as a table that Canvas imports by its own ids, or Moodle by the ID number or the address."""
     title = f"{assignment.name} {assignment.title}"
     lines = [["ID number", "Email address", title], *([row["student"], row["address"], row["score"]] for row in rows)]
@@ -198,7 +198,7 @@ def export(assignment: Assignment, rows: Sequence[Row], path: Path, canvas: bool
             write_row(file, line)
 
 
-def differences(before: Sequence[Row], after: Sequence[Row]) -> Iterator[str]:
+def differences(before: Sequence[TableRow], after: Sequence[TableRow]) -> Iterator[str]:
     """A line for each student whose score or items have changed."""
     old = {row["student"]: row for row in before}
     for row in after:
@@ -211,7 +211,7 @@ def differences(before: Sequence[Row], after: Sequence[Row]) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------- what a class got wrong
-def statistics(assignment: Assignment, rows: Sequence[Row]) -> Iterator[str]:
+def statistics(assignment: Assignment, rows: Sequence[TableRow]) -> Iterator[str]:
     """For each item how many passed it, then which misconceptions the wrong submissions look like."""
     handed_in = [row for row in rows if row["problem"] != NOTHING]
     for mark in blank_marks(assignment):

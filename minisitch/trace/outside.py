@@ -41,6 +41,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import MinisitchError
+from ..graph import TensorType
 from ..ops import SHORT
 from .array import OutsideStorage, TracedArray, strides_of
 from .recorder import SMALL, Recorder, refuse, user_file, user_line
@@ -205,7 +206,7 @@ class Place:
     line: tuple[str, str] = ("", "")
     weak: bool = False
 
-    def step(self) -> Step:
+    def step(self) -> PathStep:
         """How a call finds it. It keeps no object alive that is held weakly."""
         get, holder, key, was = self.get, self.holder.value, self.key, self.value
         if isinstance(holder, np.ndarray) and self.holder.holder:  # a call may find another array there
@@ -215,7 +216,7 @@ class Place:
             get, holder = _behind(referent_of, None, get), weakref.ref(holder)
         if self.differs is is_other_array:
             was = was.shape, was.dtype
-        return Step(get, holder, key, was, self.differs, self.line[0])
+        return PathStep(get, holder, key, was, self.differs, self.line[0])
 
 
 def _behind(first: Callable[[Any, Any], Any], key: Any, then: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -223,7 +224,7 @@ def _behind(first: Callable[[Any, Any], Any], key: Any, then: Callable[[Any, Any
 
 
 @dataclass(frozen=True)
-class Step:
+class PathStep:
     """How a call finds a value again: ``get(holder, key)``, and what it was during the trace.
 
     The holder is that of the trace, for another holder is found first.
@@ -261,7 +262,7 @@ class Paths:
     - ``fn``: the traced function, if it is one.
     """
 
-    def __init__(self, fixed: Sequence[Step] = (), inputs: Sequence[Step] = (), others: Sequence[Step] = (),
+    def __init__(self, fixed: Sequence[PathStep] = (), inputs: Sequence[PathStep] = (), others: Sequence[PathStep] = (),
                  arrays: Sequence[Any] = (), count: int = 0, same: Sequence[tuple[int, int]] = (), compared: Sequence[int] = (),
                  alike: tuple[int, ...] | None = None, fn: Any = None) -> None:
         self.fixed, self.inputs, self.others, self.arrays, self.count = fixed, inputs, others, arrays, count
@@ -303,7 +304,7 @@ class Paths:
             raise Stale("other arrays are the same array, or one is no longer")
 
 
-def _compared(steps: Sequence[Step]) -> list[Any]:
+def _compared(steps: Sequence[PathStep]) -> list[Any]:
     """The values, each compared in its own way: what is equal need not be the same object."""
     values = []
     for each in steps:
@@ -433,8 +434,8 @@ class Outside:
             return array
         storage = OutsideStorage(self.recorder, array, self.name_of(place))
         strides = strides_of(array.shape) if array.flags.c_contiguous or array.ndim < 2 else None
-        made = self.traced[id(array)] = TracedArray(self.recorder, storage, storage.type,
-                                                    strides=strides)
+        made = self.traced[id(array)] = TracedArray(
+            self.recorder, storage, TensorType(array.shape, array.dtype.name), strides=strides)
         return made
 
     def whole(self, value: Any) -> None:
