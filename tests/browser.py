@@ -129,4 +129,4 @@ class Browser:
 
 
 KEYS = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Home": 36, "End": 35, "PageUp": 33, "PageDown": 34,
-        "Enter": 13, "Delete": 46, "Escape": 27, "Tab": 9}
+        "Enter": 13, " ": 32, "Delete": 46, "Escape": 27, "Tab": 9}

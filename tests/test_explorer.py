@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import http.client
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from sources import executed
 import minisitch as ms
 from minisitch import __main__ as cli
 from minisitch import simt
-from minisitch.explain.explore import explored, links, maps, plans, small
+from minisitch.explain.explore import explored, explored_kernel, links, maps, plans, small
 from minisitch.explain.explore.frames import MOST_EVENTS, MOST_STEPS, Reel, film
 from minisitch.explain.explore.server import MOST_BYTES, ExplorerServer
 from minisitch.explain.explore.trial import changes
@@ -178,6 +179,87 @@ def test_a_changed_text_is_data(centred, hostile, rule):
     json.dumps(verdict, allow_nan=False)
 
 
+# ---------------------------------------------------------------- a kernel that somebody wrote
+TOTAL = """
+def total(x, y):
+    t = cuda.threadIdx.x
+    s = cuda.shared.array(64, np.float32)
+    s[t] = x[t]
+    cuda.syncthreads()  # A
+    for step in (32, 16, 8, 4, 2, 1):
+        if t < step:
+            s[t] += s[t + step]
+        cuda.syncthreads()  # B
+    if t == 0:
+        y[0] = s[0]
+"""
+SCAN = TOTAL.replace("total", "scan").replace("(32, 16, 8, 4, 2, 1)", "(1, 2, 4, 8, 16, 32)").replace("t < step", "t >= step").replace(
+    "t + step", "t - step").replace("    if t == 0:\n        y[0] = s[0]", "    y[t] = s[t]")
+BLOCKS = "def blocks(x, y):\n    b = cuda.blockIdx.x\n    y[0] = x[b]\n"
+
+
+def wrong_sum(arrays):
+    return "" if np.isclose(arrays["y"][0], arrays["x"].sum(), rtol=1e-4) else "the sum is wrong"
+
+
+def test_a_kernel_is_explored_with_its_launch():
+    page = explored_kernel(TOTAL, [NUMBERS[0, :64], np.zeros(1, np.float32)], wrong=wrong_sum)
+    data = page.data()
+    (kernel,) = data["kernels"]
+    assert (data["title"], kernel["grid"], kernel["block"]) == ("total", 1, 64) and "sides" not in data
+    assert kernel["verdict"]["ok"] and kernel["verdict"]["right"] and [each["line"] for each in kernel["changes"]] == [6, 8, 10, 11]
+    assert [(each["name"], each["shape"]) for each in kernel["arrays"]] == [("x", [64]), ("y", [1])]
+    assert kernel["verdict"]["film"]["arrays"] == {"s": [64]}
+    assert [line["text"] for line in kernel["lines"]] == TOTAL.splitlines(), "with the numbers of its file"
+
+    def twice(x, y):
+        y[cuda.threadIdx.x] = x[cuda.threadIdx.x] + x[cuda.threadIdx.x]  # noqa: F821
+
+    found = explored_kernel(twice, {"x": NUMBERS[0, :8], "y": np.zeros(8, np.float32)}, block=8).data()["kernels"][0]["verdict"]
+    assert found["ok"] and found["right"] is None, "nobody said what is right"
+    with pytest.raises(ms.MinisitchError, match="total takes 2 arguments, x, y, and got 1"):
+        explored_kernel(TOTAL, [NUMBERS[0]])
+    refused = explored_kernel("import os\nos.system('true')\n", {"x": NUMBERS[0]}).data()["kernels"][0]
+    assert refused["verdict"]["rule"] == "outside-dialect" and refused["changes"] == []
+
+
+@pytest.mark.parametrize("text, without, array, right", [
+    (TOTAL, "cuda.syncthreads()  # A", "s", lambda x: x[:64].sum()), (TOTAL, "cuda.syncthreads()  # B", "s", lambda x: x[:64].sum()),
+    (SCAN, "cuda.syncthreads()  # B", "s", None)])
+def test_a_race_is_shown_in_two_orders_with_the_right_and_the_wrong_number(text, without, array, right):
+    x, y = NUMBERS[0, :64], np.zeros(64 if text is SCAN else 1, np.float32)
+    truth = np.cumsum(x) if text is SCAN else [x.sum()]
+    text = text.replace(without, "pass")
+    page = explored_kernel(text, [x, y], wrong=lambda arrays: "" if np.allclose(arrays["y"], truth, rtol=1e-3, atol=1e-4) else "no")
+    verdict = page.trial.verdict(text)
+    good, bad = verdict["orders"]
+    assert verdict["rule"] == "race" and good["right"] is True and bad["right"] is False
+    cell = int(re.fullmatch(r"y\[(\d+)\] = (\S+)", good["number"])[1])
+    assert good["number"] == f"y[{cell}] = {truth[cell]:.4g}" and bad["number"].startswith(f"y[{cell}] = ") and good["number"] != bad["number"]
+    assert good["did"] != bad["did"] and all(len(order["did"]) == 2 for order in (good, bad))
+    places = {(line, who.rpartition(" ")[2]) for line, who in verdict["places"]}
+    for order in (good, bad):
+        assert {tuple(re.match(r"line (\d+): thread (\d+) (?:read|write)s s\[", did).groups()) for did in order["did"]} == {
+            (str(line), who) for line, who in places}
+
+
+def test_orders_say_what_they_do_not_know():
+    x, y = np.arange(2, dtype=np.float32), np.zeros(1, np.float32)
+    orders = explored_kernel(BLOCKS, [x, y], grid=2, block=1).trial.verdict(BLOCKS)["orders"]
+    assert sorted(order["number"] for order in orders) == ["y[0] = 0", "y[0] = 1"] and {order["right"] for order in orders} == {None}
+    same = TOTAL.replace("if t == 0:", "if True:")
+    (order,) = explored_kernel(same, [NUMBERS[0, :64], y], wrong=wrong_sum).trial.verdict(same)["orders"]
+    assert order["number"] == "" and order["right"], "all threads write the same number"
+    assert explored_kernel(TOTAL, [NUMBERS[0, :64], y]).trial.verdict(TOTAL.replace("s[t + step]", "s[t + 64]"))["orders"] == []
+
+
+def test_cells_of_two_axes_are_counted_in_their_array():
+    text = "def row(x, y):\n    t = cuda.threadIdx.x\n    y[1, t] = x[1, t]\n"
+    page = explored_kernel(text, [np.ones((3, 8), np.float32), np.zeros((3, 8), np.float32)], block=4)
+    (step,) = page.trial.verdict(text)["film"]["steps"]
+    assert [deed["cells"] for deed in step["does"]] == [[8, 9, 10, 11]] * 2
+
+
 # ---------------------------------------------------------------- lines
 def test_each_line_of_the_kernel_is_about_nodes(centred):
     data = centred.data()
@@ -258,7 +340,10 @@ def test_two_nodes_that_are_apart_have_a_cut_a_rule_and_the_strategies_that_join
     pair = found["pairs"][f"{node['max']} {node['exp']}"]
     assert pair["together"] == [] and pair["cut"] == (node["max"], node["sub"]) and pair["rules"] == ["reduce-ends-kernel"]
     assert "reduce-ends-kernel" in found["decisions"][pair["said"][0]] and "wait for the others" in found["cards"]["reduce-ends-kernel"][0]
-    assert {"astitch", "fs18", "fs20", "auto"} <= pair["others"].keys() and "none" not in pair["others"]
+    others = pair["others"]
+    assert others.keys() == STRATEGIES.keys() - {"xla"}, "every strategy, whether it fuses the two or not"
+    assert {name for name, other in others.items() if other["fuses"]} >= {"astitch", "fs18", "fs20", "auto"}
+    assert not others["none"]["fuses"] and others["none"]["rules"] == ["no-fusion"] and "no-fusion" in found["cards"]
     joined = found["pairs"][f"{node['sub']} {node['exp']}"]
     assert joined["together"] and not joined["rules"] and "thread-composition" in found["decisions"][joined["said"][0]]
 
@@ -537,7 +622,9 @@ def test_two_chosen_nodes_show_the_rule_and_what_would_have_to_be_different(brow
         browser.run(f"[...document.querySelectorAll('#why-nodes button')].find(b => b.textContent.includes('{op}')).click()")
     said = browser.run("document.getElementById('why').textContent")
     assert "xla keeps %1 max and %4 exp apart" in said and "reduce-ends-kernel" in said and "What would have to be different" in said
-    assert browser.run("[...document.querySelectorAll('#why li b')].map(b => b.textContent)")[0] == "astitch"
+    told = browser.run("[...document.querySelectorAll('#why li')].map(b => b.textContent)")
+    assert len(told) == len(STRATEGIES) - 1 and "astitch fuses them." in " ".join(told)
+    assert told[-1] == "none keeps them apart. This strategy fuses nothing. It is the baseline that the others are counted against."
 
 
 @pytest.mark.browser

@@ -6,7 +6,7 @@ A case with a method ``drawn(outcome)`` says itself what is drawn: a ``Picture``
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from ..explain.svg import PALETTE, Picture
 from ..simt import FilmEvent, LaunchError, Traffic, step
 from .assignment import Assignment, CourseError, find_assignments, in_variant, read_submission
 from .graphs import readers
-from .items import PUBLIC, conforms
+from .items import PUBLIC, GradedItem, conforms
 from .kernels import KernelLaunch, KernelRun, kernel_text
 from .sitting import Outcome
 
@@ -51,28 +51,30 @@ def drawable(outcome: Outcome) -> bool:
     return shaped and outcome.kind in ("broken", "refused")
 
 
-def explorer(
-    assignment: Assignment, launch: KernelLaunch, source: str, judge: Callable[..., str | None] | None = None
-) -> KernelExploration:
-    """The explorer of a submission's kernel with one launch. ``judge`` is that of an item, if one is at hand."""
+def explorer(assignment: Assignment, launch: KernelLaunch, source: str, item: GradedItem) -> KernelExploration:
+    """The explorer of a submission's kernel with one launch. What its item and others of the same cases ask for is right."""
     name = _kernel_of(launch, assignment.returns)
+    judges = [each.judge for each in assignment.items if each is item or (item.draw and each.draw is item.draw)]
 
     def wrong(arrays: Mapping[str, Any]) -> str:
-        assert judge is not None
-        return judge(launch, lambda *_, **__: KernelRun(arrays, Traffic(), source)) or ""
+        ran = KernelRun(arrays, Traffic(), source)
+        return next(filter(None, (judge(launch, lambda *_, **__: ran) for judge in judges)), "")
 
     functions = [each for each, kind in assignment.returns.items() if kind is not KernelRun]
-    text = kernel_text(source, name, functions)
+    try:
+        text = kernel_text(source, name, functions)
+    except (NotImplementedError, NameError) as problem:
+        said = f"{problem}" if isinstance(problem, NameError) else f"{name} is as the starter has it"
+        raise CourseError(f"{said}: write the kernel {name} first") from None
     options = {"wave": launch.wave, "queues": launch.queues, "shared": launch.shared}
     return explored_kernel(text, launch.arrays, launch.grid, launch.block, name=name, inputs=launch.inputs,
-                           outputs=launch.outputs, wrong=wrong if judge else None, notes=[str(launch)], **options)
+                           outputs=launch.outputs, wrong=wrong, notes=filter(None, [launch.what]), **options)
 
 
 def explored(assignment: Assignment, outcome: Outcome, source: str) -> KernelExploration | None:
     """The explorer of the launch that an item fails on. None if its case is no launch."""
     case = outcome.case.drawn(outcome) if hasattr(outcome.case, "drawn") else outcome.case
-    judge = outcome.item.judge if case is outcome.case else None
-    return explorer(assignment, case, source, judge) if isinstance(case, KernelLaunch) else None
+    return explorer(assignment, case, source, outcome.item) if isinstance(case, KernelLaunch) else None
 
 
 def explored_file(file: Path, kernel: str = "") -> KernelExploration | None:
@@ -88,7 +90,7 @@ def explored_file(file: Path, kernel: str = "") -> KernelExploration | None:
     for item in found.items:
         for case in item.cases(PUBLIC, found.name, found.variant) if item.has(False) else ():
             if isinstance(case, KernelLaunch) and kernel in ("", _kernel_of(case, found.returns)):
-                return explorer(found, case, source, item.judge)
+                return explorer(found, case, source, item)
     raise CourseError(f"{found.name} launches no kernel {kernel}; explore shows kernels, and check runs {found.file}")
 
 

@@ -89,7 +89,7 @@ function tilesOf(shape) {
   const size = sizeOf(shape);
   if (shape.length < 3 || size === 0) {
     const last = shape.at(-1) ?? 1;
-    return [{ first: 0, size, each: Math.ceil(size / MOST_DRAWN), across: Math.ceil(last / Math.ceil(last / 64)), name: "" }];
+    return [{ first: 0, size, each: Math.ceil(size / MOST_DRAWN), across: Math.ceil(last / Math.ceil(last / 72)), name: "" }];
   }
   const columns = shape.at(-1);
   const tile = columns * shape.at(-2);
@@ -300,7 +300,7 @@ function readAddress() {
   const asked = new URLSearchParams(location.hash.slice(1));
   const chosen = Number(asked.get("kernel") ?? 0);
   if (chosen !== state.kernel && data.kernels[chosen]) chooseKernel(chosen);
-  const step = Number(asked.get("step") ?? 1);
+  const step = Number(asked.get("step") ?? state.step + 1);
   if (Number.isInteger(step) && step - 1 !== state.step) go(step - 1);
 }
 
@@ -611,7 +611,7 @@ function texts(names, left, right) {
 function chooseKernel(which) {
   play(false);
   state.kernel = which;
-  state.step = 0;
+  state.step = verdict()?.ok === false ? Math.max(0, steps().length - 1) : 0;  // where a refused kernel was refused
   state.thread = -1;
   byId("kernel").value = which;
   byId("loop").replaceChildren(...kernel().loop.map((line, k) => lineOf("loop", line, k)));
@@ -627,7 +627,7 @@ function begin() {
     `${k}: ${each.name}, ${each.grid} block${each.grid === 1 ? "" : "s"} of ${each.block} threads`)));
   for (const pane of ["source", "graph"]) byId(pane).replaceChildren(...(data[pane] ?? []).map((line, k) => lineOf(pane, line, k)));
   byId("choice").hidden = data.kernels.length < 2;
-  byId("kernel").addEventListener("change", (event) => { chooseKernel(Number(event.target.value)); go(0); });
+  byId("kernel").addEventListener("change", (event) => { chooseKernel(Number(event.target.value)); go(state.step); });
   byId("slider").addEventListener("input", (event) => go(Number(event.target.value) - 1));
   byId("restore").addEventListener("click", () => {
     state.texts[state.kernel] = kernel().lines.map((line) => line.text);

@@ -90,6 +90,8 @@ def orders(trial: Any, text: str, bug: KernelBug) -> list[dict[str, Any]]:
             if pairs[-1][0]["did"] != pairs[-1][1]["did"]:  # it shows at the race itself
                 break
     if pairs:
+        if pairs[-1][0]["right"] and pairs[-1][1]["right"]:  # both are right for all that is known
+            pairs[-1] = [{**order, "right": None} for order in pairs[-1]]
         return sorted(pairs[-1], key=lambda order: order["right"] is False)
     return [_told(trial, found[0], None, cell, bug)] if found else []
 
