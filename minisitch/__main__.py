@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from . import __version__
+from .course.show import explored_file
 from .device import DEVICES
 from .errors import DeviceError, MinisitchError
 from .errors.nearest import UsageError, near, refuse_unknown_command
@@ -29,8 +30,7 @@ from .explain import compare, explain
 from .explain.calibrate import calibrate
 from .explain.compare import sample
 from .explain.demo import demo
-from .course.show import explored_file
-from .explain.explore import KernelExploration, explored, explored_kernel
+from .explain.explore import KernelExploration, Page, explored, explored_kernel
 from .explain.explore.server import ExplorerServer
 from .explain.explore.small import GPUS
 from .fuse import STRATEGIES
@@ -183,7 +183,7 @@ def _compare(options: argparse.Namespace) -> None:
 
 def _explore(options: argparse.Namespace) -> None:
     """Write the page, or serve it on this machine until Ctrl-C."""
-    found = _kernel(options)
+    found: Page | None = _kernel(options)
     if found is None:
         fn, args, kwargs = _program(options)
         found = explored(fn, args, kwargs, options.strategy, options.gpu)
@@ -212,7 +212,7 @@ def _kernel(options: argparse.Namespace) -> KernelExploration | None:
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     with suppress(SyntaxError):
         functions = {f.name: f for f in ast.parse(text).body if isinstance(f, ast.FunctionDef)}
-        if colon and (name not in functions or not any(n.id == "cuda" for n in ast.walk(functions[name]) if isinstance(n, ast.Name))):
+        if colon and not ({"cuda"} & {n.id for n in ast.walk(functions.get(name, ast.Pass())) if isinstance(n, ast.Name)}):
             return None
     if not text:
         raise UsageError(f"there is no file {file}; write {WHERE}, or the file of an assignment's kernel")

@@ -121,7 +121,7 @@ def test_a_students_kernel_is_refused_and_mended_in_the_page(browser, submission
             assert browser.run("[...document.querySelectorAll('#arrays i.refused')].map(i => i.dataset.cell)") == ["0"]
             right, wrong = browser.run("[...document.querySelectorAll('#orders .number')].map(n => n.textContent)")
             assert re.match(r"right: y\[\d, \d+\] = ", right) and re.match(r"wrong: y\[\d, \d+\] = ", wrong) and right[5:] != wrong[5:]
-            browser.run("[...document.querySelectorAll('#text li')][%d].focus()" % (bad[0] - 1))
+            browser.run(f"[...document.querySelectorAll('#text li')][{bad[0] - 1}].focus()")
             browser.press("Enter")
             browser.run("document.activeElement.value = '    top = part[0]; cuda.syncthreads()'")
             browser.press("Enter")

@@ -217,7 +217,7 @@ def test_a_kernel_is_explored_with_its_launch():
 
     found = explored_kernel(twice, {"x": NUMBERS[0, :8], "y": np.zeros(8, np.float32)}, block=8).data()["kernels"][0]["verdict"]
     assert found["ok"] and found["right"] is None, "nobody said what is right"
-    with pytest.raises(ms.MinisitchError, match="total takes 2 arguments, x, y, and got 1"):
+    with pytest.raises(ms.MinisitchError, match="total takes one array for each of .*, got 1"):
         explored_kernel(TOTAL, [NUMBERS[0]])
     refused = explored_kernel("import os\nos.system('true')\n", {"x": NUMBERS[0]}).data()["kernels"][0]
     assert refused["verdict"]["rule"] == "outside-dialect" and refused["changes"] == []

@@ -95,6 +95,25 @@ film.film(events, total)
 # barrier A is for.
 
 # %% [markdown]
+# ## Play it, and break it
+#
+# Here is the kernel without barrier B as a film that plays. The stepper stops at the race. Below its verdict
+# stand two orders of the threads that nothing forbids. They compute two sums, and one is wrong. Take out
+# another barrier or a guard, and see what happens. In a notebook this page stands below its cell.
+
+# %%
+from minisitch.explain.explore import explored_kernel
+
+
+def wrong(arrays):
+    """What is wrong with the arrays that a launch leaves."""
+    return "" if np.isclose(arrays["y"][0], x.sum(), atol=1e-4) else "the sum is wrong"
+
+
+film_of_total = explored_kernel(total.replace("cuda.syncthreads()  # B", "pass"), [x, np.zeros(1, np.float32)], 1, 64, wrong=wrong)
+film_of_total
+
+# %% [markdown]
 # ## A barrier for some
 #
 # All threads of the block must come to a barrier. Here it stands under an `if`, and only half of them come.
@@ -120,6 +139,8 @@ assert traffic.block_barriers_each == 7, "one after the first writes, one after 
 assert set(refusals) == {"A", "B"}
 assert refusals["B"].rule == "race" and "line 9" in str(refusals["B"])
 assert divergent.rule == "divergent-barrier"
+right_order, wrong_order = film_of_total.trial.verdict(film_of_total.trial.text)["orders"]
+assert right_order["right"] and not wrong_order["right"] and right_order["number"] != wrong_order["number"]
 
 # %% [markdown]
 # **Try.** Give the other threads of `shy` a barrier of their own, under `else:`. All threads of the block

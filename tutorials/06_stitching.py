@@ -69,7 +69,21 @@ draw.trips(*plans)
 # The array has 3,200 bytes. The stitched kernel reads 3,200 and writes 3,200. It cannot be less. The price is
 # barriers. A **block barrier** costs some 20 nanoseconds, a launch some microseconds.
 
+# %% [markdown]
+# ## The film of the stitched kernel
+#
+# Play it. In `k4` lie the exponentials of a row, from the sum's loop to the division. Then choose two operations
+# under *Why not in one kernel?*: `xla` ends its kernels at the reductions.
+
 # %%
+from minisitch.explain.explore import explored
+
+film_of_softmax = explored(softmax, (x,), {}, "astitch")
+film_of_softmax
+
+# %%
+(kernel,) = film_of_softmax.data()["kernels"]
+assert kernel["verdict"]["right"] and any(array["name"] == "k4" for array in kernel["arrays"])
 assert np.allclose(y.sum(axis=1), 1)
 assert (traffic.bytes_read, traffic.bytes_written) == (8 * 64 * 4, 8 * 64 * 4)
 assert (rows["none"].kernels, rows["xla"].kernels, rows["astitch"].kernels) == (5, 4, 1)

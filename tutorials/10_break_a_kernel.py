@@ -165,7 +165,22 @@ except ms.KernelBug as bug:
     print("without the last barrier:")
     show(bug)
 
+# %% [markdown]
+# ## Break it yourself
+#
+# The kernel `share` on a page: a click takes a barrier away, and the film ends at the two lines of the race. Each
+# order of the threads that the page shows is one that a GPU may take.
+
 # %%
+from minisitch.explain.explore import explored
+
+film_of_share = explored(share, (rows,), {}, "astitch")
+film_of_share
+
+# %%
+trial = film_of_share.trials[0]
+one_less = without(trial.text, barriers_of(trial.text)[-1])
+assert [order["right"] for order in trial.verdict(one_less)["orders"]] == [True, False]
 assert [refusals[rule].rule for rule in changes] == list(changes)
 assert np.allclose(out, softmax(rows), rtol=1e-5)
 assert traffic.block_barriers_each == 2 * 4, "two a row, four rows a block"
@@ -177,5 +192,5 @@ assert len(barriers_of(one.text)) == 2 and overtaken.rule == "race"
 # *divergent-barrier*. What do the other threads do before they could be missed? Then write a layernorm, and
 # predict: how many barriers does a block pass for each row?
 #
-# `python -m minisitch explore tutorials/00_hello.py:softmax --arg "x=f32[64,1024]"` opens a page with the film
-# of a kernel. There a click takes a barrier away, and the film ends at the two lines of the race.
+# `python -m minisitch explore tutorials/00_hello.py:softmax --arg "x=f32[64,1024]"` opens such a page, where you can
+# also edit a line. It opens your own kernels, too: `python -m minisitch explore softmax.py` for assignment A2.

@@ -106,7 +106,7 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
         raise LaunchError(f"a grid of {grid} and a block of {block} threads: a block has 1 to {threads:,} threads")
     if min(shape) < 0 or prod(shape) > BLOCKS:
         raise LaunchError(f"the grid is {grid}: a number of blocks is not negative, and at most {BLOCKS:,} here")
-    values = dict(arrays if isinstance(arrays, Mapping) else _by_name(read_program(kernel, name), arrays))
+    values = dict(arrays if isinstance(arrays, Mapping) else by_name(read_program(kernel, name), arrays))
     program = read_program(kernel, name, frozenset(each for each in values if isinstance(values[each], np.ndarray)))
     if values.keys() != set(program.parameters):
         raise LaunchError(f"{program.name} takes {program.parameters}, got {tuple(values)}")
@@ -131,7 +131,7 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
     return traffic
 
 
-def _by_name(program: KernelProgram, arrays: Sequence[Any]) -> dict[str, Any]:
+def by_name(program: KernelProgram, arrays: Sequence[Any]) -> dict[str, Any]:
     """The arguments, each with its parameter."""
     if len(arrays) != len(program.parameters):
         raise LaunchError(f"{program.name} takes one array for each of {program.parameters}, got {len(arrays)}")

@@ -156,7 +156,8 @@ def _read(text: str, name: str | None, arrays: frozenset[str], lines: tuple[str,
     nodes = [*ast.walk(kernel)]
     written, renames_arrays = _written_names(kernel, nodes), _renames_arrays(nodes)
 
-    rewriter = _Rewriter({target.id for node in constants for target in node.targets if isinstance(target, ast.Name)}, nodes, stepwise)
+    tuples = {target.id for node in constants for target in node.targets if isinstance(target, ast.Name)}
+    rewriter = _Rewriter(tuples, nodes, stepwise)
     rewriter.sites += [Site(kernel.lineno, "exit"), Site(kernel.lineno, "start")]
     rewriter.visit(kernel)
     parameters = tuple(argument.arg for argument in kernel.args.args)

@@ -37,6 +37,7 @@ from ...fuse import STRATEGIES, count
 from ...lower import Stages, lower_program
 from ...reference import run
 from ...runtime import Jitted
+from ...simt import by_name
 from ...simt.source import text_of
 from ...simt.text import read_program
 from .frames import drawn
@@ -146,15 +147,12 @@ def explored_kernel(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Ma
         kernel, name = text_of(kernel)
     try:
         program = read_program(kernel, name)
-        name, parameters, written = program.name, program.parameters, program.written
-    except KernelBug:
+        name, written = program.name, program.written
+        arrays = arrays if isinstance(arrays, Mapping) else by_name(program, arrays)
+    except KernelBug:  # the page shows it
         if not isinstance(arrays, Mapping):
             raise
-        parameters, written = tuple(arrays), frozenset(arrays)
-    if not isinstance(arrays, Mapping):
-        if len(arrays) != len(parameters):
-            raise MinisitchError(f"{name} takes {count(len(parameters), 'argument')}, {', '.join(parameters)}, and got {len(arrays)}")
-        arrays = dict(zip(parameters, arrays, strict=True))
+        written = frozenset(arrays)
     start = {each: np.array(value) if isinstance(value, np.ndarray) else value for each, value in arrays.items()}
     holding = {*start} - written if inputs is None else {*inputs}
     pictures = tuple(drawn(each, "global", value.shape, f"{value.dtype}{list(value.shape)}", value if each in holding else None)

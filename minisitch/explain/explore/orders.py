@@ -9,8 +9,11 @@ the text, as the hardware did it before 2017. Then one side of the race goes ahe
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,11 +27,12 @@ from ...simt.values import given
 from .frames import shown
 
 FAR = 1e-3  # sums in another order differ by less; four digits show it
-DEEDS = {"a load": "read", "a store": "write"}
+DEEDS = {"read": "reads", "write": "writes", "atomic": "changes"}
+Deed = tuple[int, int, int, str, str, tuple[int, ...], int]  # block, thread, line, what, array, cell, how often before
 Ahead = Callable[[Thread], int]  # threads with a smaller number go as far as they can first
 
 
-class Unchecked(Recorded):  # type: ignore[misc,valid-type]
+class Unchecked(Recorded):
     """An array that takes every access inside its shape."""
 
     __slots__ = ()
@@ -50,81 +54,106 @@ class Unchecked(Recorded):  # type: ignore[misc,valid-type]
 
 
 class OrderedMachine(Machine):
-    """A launch in one order: ``ahead`` first, then who is furthest behind in the text."""
+    """A launch in one order: ``ahead`` first, then who is furthest behind in the text.
+
+    The threads of a block are through with it before the next block begins.
+    """
 
     ahead: Ahead
 
-    def begin(self, ahead: Ahead, backwards: bool) -> None:
-        """Set the order of threads, and of blocks: those of a block are through before the next ones."""
-        self.ahead, self.kind = ahead, Unchecked
-        self.pauses = frozenset(site for site, verb in enumerate(self.verbs) if site in self.pauses or verb in ("load", "store"))
-        self.waiting_to_start = list(range(self.blocks))[::1 if backwards else -1]
-        self.rng.choice = lambda ready: ready[0]  # type: ignore[method-assign]
-
     def turn(self, block: Block) -> None:
-        while ready := [t for t in block.threads if t.stop[0] == START or self.spins(t)]:
-            rank = {thread: (self.ahead(thread), thread.stop[0]) for thread in ready}
-            for thread in [thread for thread in ready if rank[thread] == min(rank.values())]:
+        ready = block.threads
+        while ready:
+            for thread in ready:
                 self.resume(thread)
-            for warp in block.warps if self.meetings else ():
-                for thread in self.meet(warp):
-                    self.resume(thread)
+            ready = [thread for warp in block.warps if self.meetings for thread in self.meet(warp)]
+            if not ready:
+                may = [t for t in block.threads if t.stop[0] == START or self.spins(t)]
+                rank = {thread: (self.ahead(thread), thread.stop[0]) for thread in may}
+                ready = [thread for thread in may if rank[thread] == min(rank.values())]
         super().turn(block)
+
+
+class Way(NamedTuple):
+    """An order of threads, in words and as a rank; or the blocks from the last one on."""
+
+    words: str
+    ahead: Ahead = lambda _: 0
+    backwards: bool = False
+
+
+class Run(NamedTuple):
+    """A launch in one order: its arrays at the end, and every access that it made."""
+
+    words: str
+    arrays: dict[str, Any]
+    deeds: dict[Deed, tuple[int, FilmEvent]]
 
 
 def orders(trial: Any, text: str, bug: KernelBug) -> list[dict[str, Any]]:
     """Two orders whose results differ, or one if no other number was found. None of another bug."""
-    sides = [re.fullmatch(r"block (\d+) thread (\d+)", who) for _, who in bug.places]
-    cell = re.search(r" (\w+)\[([\d, ]+)\]", f" {bug}")
-    if bug.rule != "race" or cell is None or len(sides) != 2 or not all(sides):
+    places: list[tuple[int, str]] = list(bug.places)
+    sides = [(int(m[1]), int(m[2])) for _, who in places if (m := re.fullmatch(r"block (\d+) thread (\d+)", who))]
+    if bug.rule != "race" or len(sides) != 2:  # of a grid of one axis
         return []
-    found: list[tuple[str, dict[str, Any], list[FilmEvent]]] = []
-    pairs: list[list[dict[str, Any]]] = []
-    for words, ahead, backwards in _ways([(int(s[1]), int(s[2])) for s in sides if s]):
-        try:
-            found.append((words, *_launched(trial, text, ahead, backwards)))
-        except MinisitchError:
-            continue
-        if len(found) > 1 and (at := _different(found[0][1], found[-1][1])):
-            pairs.append([_told(trial, way, at, cell, bug) for way in (found[0], found[-1])])
-            if pairs[-1][0]["did"] != pairs[-1][1]["did"]:  # it shows at the race itself
-                break
-    if pairs:
-        if pairs[-1][0]["right"] and pairs[-1][1]["right"]:  # both are right for all that is known
-            pairs[-1] = [{**order, "right": None} for order in pairs[-1]]
-        return sorted(pairs[-1], key=lambda order: order["right"] is False)
-    return [_told(trial, found[0], None, cell, bug)] if found else []
+    first: Run | None = None
+    found: list[dict[str, Any]] = []
+    for way in _ways(*sides):
+        with suppress(MinisitchError):  # this order breaks another rule
+            run = _launched(trial, text, way)
+            first = first or run
+            if at := _different(first.arrays, run.arrays):
+                met, at_the_race = _meeting(first, run, bug)
+                found = [_told(trial, each, at, met) for each in (first, run)]
+                if at_the_race:
+                    break
+    if not found:
+        return [_told(trial, first, None, set())] if first else []
+    if found[0]["right"] and found[1]["right"]:  # both are right for all that is known
+        found = [{**order, "right": None} for order in found]
+    return sorted(found, key=lambda order: order["right"] is False)
 
 
-def _ways(sides: list[tuple[int, int]]) -> Iterator[tuple[str, Ahead, bool]]:
-    """In words, in numbers, and whether the last block comes first."""
-    yield "All threads take each line together.", lambda _: 0, False
-    (block, one), (other_block, other) = sides
-    if block != other_block:
-        yield "The last block comes first.", lambda _: 0, True
+def _ways(one: tuple[int, int], other: tuple[int, int]) -> Iterator[Way]:
+    """All together, then each side of a race late and ahead. A side is a block and a thread."""
+    yield Way("All threads take each line together.")
+    if one[0] != other[0]:
+        yield Way("The last block comes first.", backwards=True)
         return
-    if one // WARP != other // WARP:
-        one, other, who, of = one // WARP, other // WARP, "Warp", lambda t: t.trace.stamp.thread // WARP
-    else:
-        who, of = "Thread", lambda t: t.trace.stamp.thread
-    for each in (one, other):
-        yield f"{who} {each} is late: it goes on where the others wait.", lambda t, x=each: of(t) == x, False
-        yield f"{who} {each} is ahead: it runs up to the next barrier alone.", lambda t, x=each: of(t) != x, False
+    size, who = (WARP, "Warp") if one[1] // WARP != other[1] // WARP else (1, "Thread")
+
+    for side in (one[1] // size, other[1] // size):
+        yield Way(f"{who} {side} is late: it goes on where the others wait.", partial(_rank, size, side, 1))
+        yield Way(f"{who} {side} is ahead: it runs up to the next barrier alone.", partial(_rank, size, side, -1))
 
 
-def _launched(trial: Any, text: str, ahead: Ahead, backwards: bool) -> tuple[dict[str, Any], list[FilmEvent]]:
-    """The arrays that an order leaves, and what each thread did."""
+def _rank(size: int, side: int, own: int, thread: Thread) -> int:
+    """``own`` for the threads of one warp, or for one thread."""
+    return own * (thread.trace.stamp.thread // size == side)
+
+
+def _launched(trial: Any, text: str, way: Way) -> Run:
     film: list[FilmEvent] = []
     arrays = trial.fresh()
-    program = read_program(text, trial.options.get("name"), frozenset(n for n, a in arrays.items() if isinstance(a, np.ndarray)), True)
+    names = frozenset(name for name, each in arrays.items() if isinstance(each, np.ndarray))
+    program = read_program(text, trial.options.get("name"), names, True)
     now = Now((trial.grid, 1, 1), (trial.block, 1, 1), film)
-    arguments = [Unchecked(name, arrays[name], "global", now, program) if isinstance(arrays[name], np.ndarray)
-                 else given(arrays[name]) for name in program.parameters]
-    machine = OrderedMachine(program, arguments, now, 0, trial.grid, trial.rounds, trial.options.get("shared", SHARED_BYTES))
-    machine.begin(ahead, backwards)
+    arguments = [Unchecked(name, arrays[name], "global", now, program) if name in names else given(arrays[name])
+                 for name in program.parameters]
+    at_once = trial.grid if program.waits_for("grid.sync", "while") else 1
+    machine = OrderedMachine(program, arguments, now, 0, at_once, trial.rounds, trial.options.get("shared", SHARED_BYTES))
+    machine.ahead, machine.kind = way.ahead, Unchecked
+    machine.pauses |= {site for site, verb in enumerate(machine.verbs) if verb in ("load", "store")}
+    machine.waiting_to_start = list(range(trial.grid))[::1 if way.backwards else -1]
     with np.errstate(all="ignore"):
         machine.run()
-    return arrays, film
+    times: Counter[tuple[Any, ...]] = Counter()
+    deeds = {}
+    for at, e in enumerate(film):
+        key = (e.block, e.thread, e.line, e.what, e.array, e.cell)
+        deeds[*key, times[key]] = at, e
+        times[key] += 1
+    return Run(way.words, arrays, deeds)
 
 
 def _different(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, int] | None:
@@ -137,21 +166,33 @@ def _different(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, int] | 
     return None
 
 
-def _told(trial: Any, way: tuple[str, dict[str, Any], list[FilmEvent]], at: tuple[str, int] | None,
-          cell: re.Match[str], bug: KernelBug) -> dict[str, Any]:
+def _meeting(one: Run, other: Run, bug: KernelBug) -> tuple[set[Deed], bool]:
+    """A write and another access of its cell that come the other way round in the other launch.
+
+    The second result is whether these are the accesses that the stepper refused, which are preferred.
+    """
+    found: list[set[Deed]] = []
+    for mine, theirs in ((one.deeds, other.deeds), (other.deeds, one.deeds)):
+        last: dict[tuple[Any, ...], Deed] = {}  # the last write of each cell so far
+        for deed, (_, e) in mine.items():
+            cell = (e.array, e.cell, e.block if e.space == "shared" else None)
+            before = last.get(cell)
+            if before in theirs and deed in theirs and theirs[before] > theirs[deed]:
+                found.append({deed, before})
+            if e.what == "write":
+                last[cell] = deed
+    own: set[tuple[int, str]] = {*bug.places}
+    refused = [met for met in found if {(line, f"block {b} thread {t}") for b, t, line, *_ in met} == own]
+    return next(iter(refused or found), set()), bool(refused)
+
+
+def _told(trial: Any, run: Run, at: tuple[str, int] | None, met: set[Deed]) -> dict[str, Any]:
     """One order for the page. ``right`` is None where nobody knows the right number."""
-    words, arrays, film = way
-    place, did = tuple(map(int, cell[2].split(","))), {}
-    for e in film:  # of each side its first access
-        for line, who in bug.places:
-            deed = re.search(rf"(a load|a store) by {who}\b", str(bug))
-            if (e.line, f"block {e.block} thread {e.thread}", e.array, e.cell) == (line, who, cell[1], place) and (
-                    deed is None or DEEDS[deed[1]] == e.what):
-                did.setdefault(who, f"line {e.line}: thread {e.thread} {e.what}s {cell[1]}[{cell[2]}] = {shown(e.value)}")
+    did = [f"line {e.line}: thread {e.thread} {DEEDS.get(e.what, e.what)} {e.array}{list(e.cell)} = {shown(e.value)}"
+           for _, e in sorted(run.deeds[deed] for deed in met if deed in run.deeds)]
     number = ""
     if at is not None:
         name, flat = at
-        where = ", ".join(map(str, np.unravel_index(flat, arrays[name].shape)))
-        number = f"{name}[{where}] = {shown(arrays[name].reshape(-1)[flat].item())}"
-    right = None if trial.wrong is None else not trial.wrong(arrays)
-    return {"words": words, "did": list(did.values()), "number": number, "right": right}
+        where = ", ".join(map(str, np.unravel_index(flat, run.arrays[name].shape)))
+        number = f"{name}[{where}] = {shown(run.arrays[name].reshape(-1)[flat].item())}"
+    return {"words": run.words, "did": did, "number": number, "right": None if trial.wrong is None else not trial.wrong(run.arrays)}

@@ -140,8 +140,7 @@ def why(stages: Mapping[str, Stages], name: str) -> dict[str, Any]:
     found: dict[str, dict[str, Any]] = {}
     for a, b in pairs:
         answer = own.answer(a, b)
-        others = {each: _in_short(sharing, a, b, numbered) if sharing.graph == own.graph else {"fuses": None, "said": [], "rules": []}
-                  for each, sharing in sharings.items() if each != name}
+        others = {each: _in_short(sharing, own.graph, a, b, numbered) for each, sharing in sharings.items() if each != name}
         found[f"{a} {b}"] = {**answer._asdict(), "said": numbered(answer.said), "others": others}
     known = cards()
     named = {rule for pair in found.values() for each in (pair, *pair["others"].values()) for rule in each["rules"]}
@@ -149,8 +148,14 @@ def why(stages: Mapping[str, Stages], name: str) -> dict[str, Any]:
             "cards": {rule: known[rule] for rule in sorted(named & known.keys())}}
 
 
-def _in_short(sharing: Sharing, a: int, b: int, numbered: Callable[[Sequence[Decision]], list[int]]) -> dict[str, Any]:
-    """Whether a strategy fuses two nodes, with one decision about that and the rules that kept them apart."""
+def _in_short(sharing: Sharing, graph: Graph, a: int, b: int,
+              numbered: Callable[[Sequence[Decision]], list[int]]) -> dict[str, Any]:
+    """Whether a strategy fuses two nodes, with one decision about that and the rules that kept them apart.
+
+    A strategy that rewrites the graph first has no such nodes.
+    """
+    if sharing.graph != graph:
+        return {"fuses": None, "said": [], "rules": []}
     answer = sharing.answer(a, b)
     return {"fuses": bool(answer.together), "said": numbered(answer.said[:1]), "rules": answer.rules}
 

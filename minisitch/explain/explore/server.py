@@ -1,6 +1,6 @@
 """The explorer's page on this machine alone, and the judge of changed kernels.
 
-In:  an ``Exploration``. Out: HTTP on the loopback interface, at an address with a token.
+In:  a ``Page``. Out: HTTP on the loopback interface, at an address with a token.
 
 Any page that a browser has open can send requests to this machine. So a request counts only if it
 has the token, which is drawn anew at each start, and names this server as its host. A request to
@@ -17,7 +17,7 @@ from threading import Lock
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from . import Exploration
+from . import Page
 
 HOST = "127.0.0.1"  # loopback: no other machine reaches it
 MOST_BYTES = 64_000  # of a request
@@ -31,7 +31,7 @@ class ExplorerServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, exploration: Exploration, port: int = 0) -> None:
+    def __init__(self, exploration: Page, port: int = 0) -> None:
         super().__init__((HOST, port), _ExplorerHandler)
         self.page, self.trials = exploration.page().encode(), exploration.trials
         self.token, self.judging = secrets.token_urlsafe(16), Lock()
