@@ -23,9 +23,10 @@ from minisitch.course import Cage, CourseError, KernelLaunch, KernelRun, NoAnswe
 from minisitch.course import __main__ as course
 from minisitch.course.assignment import HOME, read_submission
 from minisitch.course.child import decode, encode, landlock_version
-from minisitch.course.hostile import attempt as attack
+from minisitch.course.hostile import grade_attacks
 from minisitch.course.items import conforms, seeded
 from minisitch.course.kernels import Bench, kernel_text
+from minisitch.course.report import after_passing
 from minisitch.course.verify import attempt, problems_of_form, trials
 
 KNOWN = find_assignments(HOME)
@@ -163,9 +164,17 @@ SAMPLE = ("strange_questions", "exit_in_answer", "fork_and_leave", "fork_many", 
 
 
 @CAGED
-@pytest.mark.parametrize("name", SAMPLE)
-def test_an_attack_gains_nothing(name):
-    assert attack(HOME / "hostile" / f"{name}.py", A5).problem == ""
+def test_attacks_gain_nothing_beside_a_solution():
+    files = {f"{name}.py".encode(): (HOME / "hostile" / f"{name}.py").read_bytes() for name in SAMPLE}
+    found = list(grade_attacks(A5, files, {b"solution.py": solution().encode()}))
+    assert len(found) == 2 + len(SAMPLE) and not [each for each in found if each.problem]
+
+
+@CAGED
+def test_points_that_an_attack_or_an_odd_file_should_not_have_are_found():
+    text = solution().encode()
+    found = {each.name: each.problem for each in grade_attacks(A5, {b"cheat.py": text}, {b"solution.py": text, b"odd.py": b"x = 1"})}
+    assert "scored 12.00, not 0.00" in found["cheat.py"] and "scored 0.00, not 12.00" in found["odd.py"] and not found["solution.py"]
 
 
 @CAGED
@@ -293,6 +302,26 @@ def test_the_item_of_a_rule_says_fail_and_the_others_that_the_kernel_is_refused(
     assert found.pop("no race") == "FAIL" and set(found.values()) == {"refused"}
 
 
+def refusal(old: str, new: str) -> str:
+    """What the item about races says of the solution of A2, changed."""
+    text = A2.text("solution.py", "weights")
+    assert old in text
+    with Sitting(A2, text.replace(old, new, 1), trusted=True) as sitting:
+        return next(each.why for each in sitting.run() if each.status == "FAIL")
+
+
+def test_a_race_is_told_by_rule_cell_lines_and_one_order_without_its_cure():
+    said = refusal("cuda.syncthreads()  # C", "top = top  # C")
+    assert re.match(r"race: part\[\d+\]: a (store|load) by block \d thread \d+ and a (store|load) by", said) and said.count("\n  line ") == 2
+    assert re.search(r"one order: (block \d thread \d+) does line \d+, then (block \d thread \d+) does line \d+; in another order \2 is first", said)
+    assert "syncthreads() " not in said and "put " not in said and "barrier between" not in said
+
+
+def test_a_barrier_under_an_if_is_named_with_the_condition():
+    said = refusal("    cuda.syncthreads()  # B", "        cuda.syncthreads()  # B")
+    assert re.search(r"line \d+ is a barrier, but only threads with thread < step pass it", said)
+
+
 # ---------------------------------------------------------------- the grader is graded
 @pytest.mark.parametrize("name", KNOWN)
 def test_the_form_of_every_assignment(name):
@@ -391,7 +420,7 @@ def test_check_passes_a_solution_and_shows_what_it_printed(tmp_path, capsys):
     (tmp_path / "spans.py").write_text(solution() + "\nprint('hello')\n", encoding="utf-8")
     assert course.main(["check", "A5", str(tmp_path / "spans.py"), "--assignments", str(HOME)]) == 0
     said = capsys.readouterr().out
-    assert "hello" in said and said.rstrip().endswith("14 of 14 visible items; hidden items exist and count 40%")
+    assert "hello" in said and "14 of 14 visible items; hidden items exist and count 40%\n\nPREDICTIONS" in said and said.endswith("next: A6 PatternReduction\n")
 
 
 @pytest.mark.parametrize(("name", "item", "old", "new", "drawn"), [
@@ -466,6 +495,29 @@ def test_a_released_folder_says_by_itself_which_variant_it_is(tmp_path, capsys):
     assert course.main(words) == 2 and f"its starter is {file}" in capsys.readouterr().err
     assert course.main(["show", "A1", str(file), "--assignments", str(HOME)]) == 2
     assert "A1 has no item" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "says"), [
+    ("A2", r"loads +1,920 +\d"), ("A4", "without the barrier it is refused"), ("A5", "kernels: 1 with your spans, 1 with its own"),
+    ("A7", r"8192 rows of +128: +(\d+ x \d+), the compiler's own \1\n"),
+])
+def test_who_has_passed_sees_the_compiler_with_the_own_function(name, says):
+    with Sitting(KNOWN[name], KNOWN[name].text("solution.py", KNOWN[name].variant), trusted=True) as sitting:
+        empty, compiled, following = after_passing(sitting)
+    points = KNOWN[name].points / 10
+    assert empty == f"PREDICTIONS 1, 2, 3 of 3 are empty: {points:g} points are for them" and following == f"next: {KNOWN[name].next}"
+    assert re.search(says, compiled) and ("ms.swapped" in compiled or name == "A2")
+
+
+def test_the_compiler_may_refuse_what_passed_the_items():
+    with Sitting(A5, "PREDICTIONS = [1, None]\ndef spans(readers, cost):\n    return {}\n", trusted=True) as sitting:
+        said = list(after_passing(sitting))
+    assert said[0].startswith("PREDICTIONS 2, 3 of 3") and "still says: your spans: " in said[1]
+
+
+def test_each_assignment_names_the_next_of_the_eight_weeks():
+    order = sorted(KNOWN.values(), key=lambda each: (each.week, int(each.name[1:])))
+    assert [each.next for each in order] == [*(f"{each.name} {each.title}" for each in order[1:]), ""]
 
 
 def test_hints_say_first_what_they_give_away(capsys):
@@ -584,7 +636,7 @@ def test_a_release_has_no_solution_and_its_zip_is_gradescopes(tmp_path):
     for name in ("one", "two"):
         assert course.main(["release", "A5", "--secret", "KEY", "--to", str(tmp_path / name), "--variant", "own", "--assignments", str(HOME)]) == 0
     files = sorted(path.name for path in (tmp_path / "one" / "A5_spans").iterdir())
-    assert files == ["assignment.toml", "handout.md", "hints.md", "items.py", "spans.py"]
+    assert files == ["assignment.toml", "handout.md", "hints.md", "items.py", "reward.py", "spans.py"]
     texts = "".join(path.read_text() for path in (tmp_path / "one" / "A5_spans").iterdir())
     assert "KEY" not in texts and "def grow" in texts and "waiting[producer]" not in texts and "reader =" not in texts
     with zipfile.ZipFile(tmp_path / "one" / "A5-autograder.zip") as packed:

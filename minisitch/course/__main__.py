@@ -24,7 +24,7 @@ from .assignment import Assignment, CourseError, find_assignment, find_assignmen
 from .cage import Cage
 from .items import PUBLIC
 from .release import copy_starter, release
-from .report import Mark, blank_marks, detail, line, marks, summary, write_results
+from .report import Mark, after_passing, blank_marks, detail, line, marks, summary, write_results
 from .show import drawable, explored, picture
 from .sitting import Sitting, questions
 from .verify import verify
@@ -103,9 +103,7 @@ def _commands_for_instructors(command: Callable[..., argparse.ArgumentParser]) -
     grade.add_argument("file", type=Path, help="the file, or the folder that holds it")
     grade.add_argument("--secret", default="", help="the key of the hidden items")
     grade.add_argument("--secret-file", type=Path, help="a file that holds it")
-    grade.add_argument(
-        "--student", default="", help="the address of the student, for the predictions"
-    )
+    grade.add_argument("--student", default="", help="the address of the student, for the predictions")
     grade.add_argument(
         "--metadata", type=Path,
         help="Gradescope's submission_metadata.json, which names the student",
@@ -216,6 +214,7 @@ def _check_once(assignment: Assignment, variant: str, item: str, file: Path) -> 
             print(line(outcome), flush=True)
             outcomes.append(outcome)
         printed = sitting.output().strip()
+        more = [] if item or not all(each.passed for each in outcomes) else list(after_passing(sitting))
     failed = [each for each in outcomes if not each.passed]
     if failed:
         first = next((each for each in failed if each.status == "FAIL"), failed[0])
@@ -226,6 +225,8 @@ def _check_once(assignment: Assignment, variant: str, item: str, file: Path) -> 
             + "\n".join(f"  {row}" for row in printed.splitlines()[-10:])
         )
     print("\n" + summary(outcomes, "1 asked" if item else f"{sum(i.has(False) for i in assignment.items)} visible items"))
+    for said in more:
+        print(f"\n{said}")
     return 1 if failed else 0
 
 
@@ -385,13 +386,9 @@ def _release(options: argparse.Namespace) -> None:
 
 def _verify(options: argparse.Namespace) -> int:
     known = find_assignments(options.assignments)
-    chosen = [find_assignment(name, options.assignments) for name in options.names] or list(
-        known.values()
-    )
+    chosen = [find_assignment(name, options.assignments) for name in options.names] or list(known.values())
     began = time.monotonic()
-    problems = (
-        hostile.verify(known, print) if options.hostile else verify(chosen, options.jobs, print)
-    )
+    problems = (hostile.verify(known, print) if options.hostile else verify(chosen, options.jobs, print))
     print(f"{problems} problems in {time.monotonic() - began:.0f} s")
     return 1 if problems else 0
 

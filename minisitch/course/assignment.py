@@ -7,6 +7,7 @@
         alternative.py      another right solution, of another shape
         given.py            only where a student changes a program: the starter, in place of one cut from the solution
         items.py            items, predictions, RETURNS
+        reward.py           if there is one: reward(ask, variant), what a student reads after passing
         hints.md            three hints; the first line of each says what it gives away
         data/*              only in a release: the files of the repository that assignment.toml names
         wrong/*.py          misconceptions; two comment lines say which item refuses each, and what it is
@@ -99,11 +100,10 @@ class Assignment:
             self.week: int = facts["week"]
             self.file: str = facts["file"]
             self.data: list[str] = facts.get("data", [])
+            self.next: str = facts.get("next", "")
             self.variants: dict[str, str] = facts["variants"]
         except OSError as problem:
-            raise CourseError(
-                f"{folder} is no assignment: {problem.strerror}: assignment.toml"
-            ) from None
+            raise CourseError(f"{folder} is no assignment: {problem.strerror}: assignment.toml") from None
         except (KeyError, ValueError, TypeError) as problem:
             raise CourseError(
                 f"{folder}/assignment.toml: {problem!r}; it has name, title, points, minutes, week, file, variants"
@@ -121,12 +121,16 @@ class Assignment:
     @lazy
     def module(self) -> ModuleType:
         """``items.py``, run once."""
-        path = self.folder / "items.py"
-        spec = importlib.util.spec_from_file_location(f"minisitch_assignment_{self.name}", path)
+        return self.run("items.py")
+
+    def run(self, file: str) -> ModuleType:
+        """A program of the folder, as a module."""
+        name = f"minisitch_{file.removesuffix('.py')}_{self.name}"
+        spec = importlib.util.spec_from_file_location(name, self.folder / file)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module  # dataclasses look their module up
-        with own_files(self.folder, f"items.py of {self.name}"):
+        with own_files(self.folder, f"{file} of {self.name}"):
             spec.loader.exec_module(module)
         return module
 
@@ -151,10 +155,7 @@ class Assignment:
             r"^## .*\n", (self.folder / "hints.md").read_text(encoding="utf-8"), flags=re.M
         )[1:]
         found = [part.strip().partition("\n") for part in parts]
-        return [
-            Hint(first.removeprefix("Gives away: ").strip(), rest.strip())
-            for first, _, rest in found
-        ]
+        return [Hint(first.removeprefix("Gives away: ").strip(), rest.strip()) for first, _, rest in found]
 
     @property
     def lines(self) -> int:
@@ -254,9 +255,7 @@ def find_assignments(where: Path | None = None) -> dict[str, Assignment]:
             found = [Assignment(folder) for folder in folders]
             return {
                 each.name: each
-                for each in sorted(
-                    found, key=lambda a: (int(re.sub(r"\D", "", a.name) or 0), a.name)
-                )
+                for each in sorted(found, key=lambda a: (int(re.sub(r"\D", "", a.name) or 0), a.name))
             }
     raise CourseError(
         f"no assignment in {' or '.join(map(str, places))}; go to the folder that your instructor gave you, or to a clone of "
@@ -320,17 +319,11 @@ def _the_one(names: list[str], where: str, assignment: Assignment) -> str:
 def _plain_bytes(path: Path, assignment: Assignment) -> bytes:
     """The first bytes of a file, one more than it may have. Raises CourseError if it is none, or a link."""
     try:
-        opened = os.open(
-            path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-        )
+        opened = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
         with os.fdopen(opened, "rb") as file:
             if not stat.S_ISREG(os.fstat(opened).st_mode):
-                raise CourseError(
-                    f"{path.name} is not a plain file; hand in {assignment.file} itself"
-                )
+                raise CourseError(f"{path.name} is not a plain file; hand in {assignment.file} itself")
             return file.read(LONGEST_FILE + 1)
     except OSError as problem:
         reason = "it is a symbolic link" if path.is_symlink() else str(problem.strerror).lower()
-        raise CourseError(
-            f"cannot read {path.name}: {reason}; hand in the file {assignment.file}"
-        ) from None
+        raise CourseError(f"cannot read {path.name}: {reason}; hand in the file {assignment.file}") from None

@@ -120,9 +120,7 @@ class Cage:
             self.close()
             raise
 
-    def _start(
-        self, source: str, trusted: bool, module: str, limits: dict[str, int]
-    ) -> dict[str, Any]:
+    def _start(self, source: str, trusted: bool, module: str, limits: dict[str, int]) -> dict[str, Any]:
         """Have the process give up its rights, before it sees the submission. Returns what protects us."""
         try:
             self._say(
@@ -138,9 +136,7 @@ class Cage:
                 f"the process for a submission could not start: {problem}\n{self.output()}"
             ) from None
         if not trusted and not found["landlock"]:
-            raise CageError(
-                "Landlock could not be set up here; give --trust if you trust the submission"
-            )
+            raise CageError("Landlock could not be set up here; give --trust if you trust the submission")
         return found
 
     def __enter__(self) -> Cage:
@@ -193,9 +189,7 @@ class Cage:
                 kind, found = self._read(answer)
                 function = functions[found[0]] if kind == "callback" else None
             except (ValueError, TypeError, KeyError, IndexError, RecursionError):
-                self._fail(
-                    "forged", "what came through the answer pipe is no answer to the question"
-                )
+                self._fail("forged", "what came through the answer pipe is no answer to the question")
             if function is None:
                 return found
             try:
@@ -271,10 +265,7 @@ class Cage:
     def _kill(self) -> None:
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
-        except (
-            ProcessLookupError,
-            PermissionError,
-        ):  # gone, or a group that a root-less parent may not see
+        except (ProcessLookupError, PermissionError):  # gone, or a group that a root-less parent may not see
             self.process.kill()
         self.process.wait()
 

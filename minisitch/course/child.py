@@ -126,9 +126,7 @@ def landlock_version() -> int:
 def readable_paths(numpy_folder: str) -> list[str]:
     """What a submission's process may read: the standard library without installed packages, NumPy, shared libraries."""
     standard = Path(os.__file__).parent
-    paths = [
-        path for path in standard.iterdir() if path.name not in ("site-packages", "dist-packages")
-    ]
+    paths = [path for path in standard.iterdir() if path.name not in ("site-packages", "dist-packages")]
     for folder in map(Path, ("/lib", "/lib64", "/usr/lib", "/usr/lib64", f"{sys.base_prefix}/lib")):
         if folder.is_dir():
             paths += [path for path in folder.iterdir() if not path.name.startswith("python")]
@@ -282,9 +280,7 @@ class Conversation:
 
 def main() -> None:
     """Take the first line for the rules, give up rights, then answer until the parent closes the pipe."""
-    conversation = Conversation(
-        os.fdopen(os.dup(0), "rb"), os.fdopen(int(sys.argv[1]), "wb", buffering=0)
-    )
+    conversation = Conversation(os.fdopen(os.dup(0), "rb"), os.fdopen(int(sys.argv[1]), "wb", buffering=0))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)

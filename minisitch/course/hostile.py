@@ -1,22 +1,19 @@
 """Attacks on the grader: each is a submission that tries to score without an answer.
 
-They are in ``tutorials/assignments/hostile/``, and those that are kernels in its folder ``kernels``.
-Every one is graded by the real command, in a process of its own. Each must score 0, leave a valid
-results.json, no process and no file, and end in time. What ``hostile/made/rules.py`` and ``odd/rules.py``
-make is graded as one class: the attacks score 0, and what only looks odd has all points. As root, all
-are tried a second time as an unprivileged user.
+They are in ``tutorials/assignments/hostile/``: programs, kernels in its folder ``kernels``, and what the rules in
+``made`` make. The real command grades them all as one class, beside the solution, and beside honest submissions that
+only look odd (``odd/rules.py``). Every attack must score 0, and every honest one all points. The grader must end in time,
+with 0, and leave no process and no file. As root, all are tried a second time as an unprivileged user.
 """
 
 import ctypes
-import itertools
-import json
 import os
 import runpy
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from .assignment import Assignment, CourseError
@@ -24,11 +21,8 @@ from .child import NOBODY
 from .classroom import printable, read_table
 from .verify import TrialResult
 
-# the attacks, and the assignment that they are handed in for; some texts break other programs that read Python
-TARGETS = {"hostile/*.py": "A5", "hostile/kernels/*.txt": "A2"}
-LIMIT_SECONDS = 120.0  # of one grading: three missed deadlines of 10 s, and room for a busy machine
-LIMIT_OF_CLASS = 300.0
-RULES = ("hostile/made/rules.py", "odd/rules.py")  # what scores 0; what has all points
+ASSIGNMENTS = ("A5", "A2")  # programs are handed in for the first; kernels, and other texts, for the second
+LIMIT_SECONDS = 480.0  # of grading a class
 MARK = "minisitch-attack"  # begins the name of every file that an attack writes
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -38,16 +32,12 @@ def verify(known: Mapping[str, Assignment], say: Callable[[str], None]) -> int:
 
     Raises CourseError if there are none, or no assignment to hand them in for.
     """
-    if missing := TARGETS.values() - known.keys():
+    if missing := set(ASSIGNMENTS) - known.keys():
         raise CourseError(f"the attacks are handed in for {', '.join(missing)}, which is not here")
-    home = next(iter(known.values())).folder.parent
-    attacks = [(path, name) for place, name in TARGETS.items() for path in home.glob(place)]
-    if not attacks:
-        raise CourseError(f"there are no attacks in {home / 'hostile'}")
     if os.geteuid() != 0:
-        return _try_all(sorted(attacks), known, None, say)
+        return _try_all(known, None, say)
     say("as root, who becomes nobody:")
-    problems = _try_all(sorted(attacks), known, None, say)
+    problems = _try_all(known, None, say)
     say("as an unprivileged user:")
     try:
         command = [sys.executable, "-c", "import minisitch"]
@@ -58,103 +48,88 @@ def verify(known: Mapping[str, Assignment], say: Callable[[str], None]) -> int:
             "Install Python and minisitch where every user may read them, such as /usr and /opt"
         )
         return problems
-    return problems + _try_all(sorted(attacks), known, NOBODY, say)
+    return problems + _try_all(known, NOBODY, say)
 
 
-def _try_all(
-    attacks: list[tuple[Path, str]], known: Mapping[str, Assignment], user: int | None,
-    say: Callable[[str], None],
-) -> int:
+def _try_all(known: Mapping[str, Assignment], user: int | None, say: Callable[[str], None]) -> int:
     problems = 0
-    for name in TARGETS.values():  # a grader that gives nobody a point would stand against all attacks
-        if "it scored" not in attempt(known[name].folder / "solution.py", known[name], user).problem:
-            say(f"  even the solution of {name} scores nothing, so its attacks say nothing")
-            problems += 1
-    found = (attempt(path, known[name], user) for path, name in attacks)
-    for each in itertools.chain(found, class_of_rules(known["A5"], user)):
-        say(f"  {each.name:<24} {each.problem or 'as it should be'}, {each.seconds:.1f} s")
-        problems += bool(each.problem)
+    for name in ASSIGNMENTS:
+        for found in grade_attacks(known[name], *submissions(known[name]), user):
+            say(f"  {found.name:<32} {found.problem or 'as it should be'}" + f", {found.seconds:.1f} s" * bool(found.seconds))
+            problems += bool(found.problem)
     return problems
 
 
-def attempt(path: Path, assignment: Assignment, user: int | None = None) -> TrialResult:
-    """Grade one attack with the command, as this user or another."""
-    return _command(
-        path.stem, assignment, [path, "--student", "nobody", "--gradescope", "results.json"], user, LIMIT_SECONDS,
-        lambda place: _gained(place / "results.json"),
-    )
+def submissions(assignment: Assignment) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+    """Attacks for an assignment, then honest submissions: paths in a folder, as bytes, and what is in the files.
 
-
-def class_of_rules(assignment: Assignment, user: int | None = None) -> Iterator[TrialResult]:
-    """Grade what the rules make as one class, then say of each submission whether it has the points it should."""
+    Raises CourseError if there are no attacks.
+    """
     home, solution = assignment.folder.parent, assignment.text("solution.py", assignment.variant)
-    made, odd = (runpy.run_path(str(home / each))["FILES"] for each in RULES)
-    files = {**made, b"solution.py": solution.encode(), **{name: change(solution) for name, change in odd.items()}}
+    programs = assignment.name == ASSIGNMENTS[0]
+    attacks = {
+        f"{path.stem}.py".encode(): path.read_bytes()
+        for path in home.glob("hostile/*.py" if programs else "hostile/kernels/*.txt")
+    }
+    if not attacks:
+        raise CourseError(f"there are no attacks in {home / 'hostile'}")
+    honest = {b"solution.py": solution.encode()}
+    if programs:
+        attacks |= runpy.run_path(str(home / "hostile" / "made" / "rules.py"))["FILES"]
+        odd = runpy.run_path(str(home / "odd" / "rules.py"))["FILES"]
+        honest |= {name: change(solution) for name, change in odd.items()}
+    return attacks, honest
+
+
+def grade_attacks(
+    assignment: Assignment, attacks: dict[bytes, bytes], honest: dict[bytes, bytes], user: int | None = None
+) -> Iterator[TrialResult]:
+    """Grade all as one class, as this user or another. What came of the grader, then of each submission.
+
+    The honest ones have the solution's points, and these are not 0: a grader that gives nobody a point would stand
+    against all attacks.
+    """
+    if sys.platform == "linux":  # orphans become children of this process, so none can hide
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    before, began, problems = _children(), time.monotonic(), []
     rows: dict[str, dict[str, str]] = {}
-
-    def read(place: Path) -> Iterator[str]:
-        rows.update((row["student"], row) for row in read_table(place / "table.csv"))
-        yield from ()
-
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as place:
         os.chmod(folder, 0o755)
-        for name, data in files.items():
+        for name, data in {**attacks, **honest}.items():
             path = Path(folder, os.fsdecode(name))
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        words = [folder, "--csv", "table.csv", "--jobs", "2"]
-        yield _command("the class of the rules", assignment, words, user, LIMIT_OF_CLASS, read)
-    for name in files:
-        top = Path(os.fsdecode(name).partition("/")[0])
-        row = rows.get(printable(top.stem if b"/" not in name else top.name), {"score": "none", "problem": "no row"})
-        most = "0.00" if name in made else rows.get("solution", row)["score"]
-        wrong = f"it scored {row['score']}, not {most}: {row['problem']}"
-        yield TrialResult(printable(top.name), wrong if row["score"] != most or most == "none" else "", 0.0)
-
-
-def _command(
-    name: str, assignment: Assignment, words: Sequence[Path | str], user: int | None, limit: float,
-    judge: Callable[[Path], Iterator[str]],
-) -> TrialResult:
-    """Run ``grade`` as this user or another. ``judge`` reads what it wrote, and says what is wrong."""
-    if sys.platform == "linux":  # orphans become children of this process, so none can hide
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    before, began = _children(), time.monotonic()
-    with tempfile.TemporaryDirectory() as place:
         if user is not None:
             os.chown(place, user, user)
-        command = [sys.executable, *"-m minisitch.course grade".split(), assignment.name, *words]
-        command += ["--secret", "of hostile alone", "--assignments", assignment.folder]
+        command = [sys.executable, *"-m minisitch.course grade".split(), assignment.name, folder]
+        command += ["--secret", "of hostile alone", "--csv", "table.csv", "--jobs", "2"]
+        command += ["--assignments", str(assignment.folder)]
         kept = [each for each in ("PATH", "PYTHONPATH", "LANG") if each in os.environ]
-        environment = {each: os.environ[each] for each in kept} | {"TMPDIR": place}
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=place,
-            env=environment, user=user, group=user, extra_groups=[] if user is not None else None,
+            env={each: os.environ[each] for each in kept} | {"TMPDIR": place},
+            user=user, group=user, extra_groups=[] if user is not None else None,
         )
         try:
-            said, _ = process.communicate(timeout=limit)
-            problems = [f"the grader ended with {process.returncode}: {said.strip()[-300:]}"] * bool(process.returncode)
-            problems += judge(Path(place))
+            said, _ = process.communicate(timeout=LIMIT_SECONDS)
+            if process.returncode:
+                problems.append(f"the grader ended with {process.returncode}: {said.strip()[-300:]}")
+            rows = {row["student"]: row for row in read_table(Path(place, "table.csv"))}
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            problems = [f"the grader ran longer than {limit:g} s"]
+            problems.append(f"the grader ran longer than {LIMIT_SECONDS:g} s")
         except OSError as problem:
-            problems.append(f"nothing can be read: {problem}")
-        problems += [f"it left the process {each}" for each in _orphans(before)]
-        problems += [f"it left the file {each}" for each in _files_left(Path(place))]
-    return TrialResult(name, "; ".join(problems), time.monotonic() - began)
-
-
-def _gained(results: Path) -> Iterator[str]:
-    """What an attack got out of the results."""
-    try:
-        record = json.loads(results.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        yield f"results.json is not whole: {problem}"
-        return
-    if record["score"] != 0 or any(test["score"] for test in record["tests"]):
-        yield f"it scored {record['score']}: {', '.join(test['name'] for test in record['tests'] if test['score'])}"
+            problems.append(f"there is no table: {problem}")
+        problems += [f"there was left the process {each}" for each in _orphans(before)]
+        problems += [f"there was left the file {each}" for each in _files_left(Path(place))]
+    yield TrialResult(f"the class of {assignment.name}", "; ".join(problems), time.monotonic() - began)
+    for name in [*attacks, *honest]:
+        top = Path(os.fsdecode(name).partition("/")[0])
+        row = rows.get(printable(top.name if b"/" in name else top.stem), {"score": "none", "problem": "it has no row"})
+        most = "0.00" if name in attacks else rows.get("solution", row)["score"]
+        fine = row["score"] == most != ("none" if name in attacks else "0.00")
+        yield TrialResult(printable(top.name), "" if fine else f"it scored {row['score']}, not {most}: {row['problem']}", 0.0)
 
 
 def _children() -> set[int]:
@@ -164,7 +139,7 @@ def _children() -> set[int]:
 
 
 def _orphans(before: set[int]) -> list[int]:
-    """Processes that an attack left: children that were not there ``before``. They are ended."""
+    """Processes that attacks left: children that were not there ``before``. They are ended."""
     found = []
     for number in sorted(_children() - before):
         try:
@@ -184,5 +159,5 @@ def _files_left(place: Path) -> list[str]:
         if folder.is_dir()
         for path in folder.glob(f"{MARK}*")
     ]
-    found += [path for path in place.iterdir() if path.name not in ("results.json", "table.csv")]
+    found += [path for path in place.iterdir() if path.name != "table.csv"]
     return [str(path) for path in found]

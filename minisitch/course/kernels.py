@@ -184,7 +184,7 @@ def launched(source: str, name: str, functions: Sequence[str], fields: dict[str,
             text, launch.arrays, launch.grid, launch.block, name=name, rounds=ROUNDS, **options
         )
     except KernelBug as bug:
-        return {"rule": bug.rule, "text": str(bug), "line": bug.line}
+        return {"rule": bug.rule, "text": without_cure(bug), "line": bug.line}
     except LaunchError as problem:
         return {"rule": "parameters", "text": str(problem), "line": 0}
     counts = {each: value for each, value in vars(traffic).items() if isinstance(value, int)}
@@ -192,6 +192,15 @@ def launched(source: str, name: str, functions: Sequence[str], fields: dict[str,
         "arrays": _plain(launch.arrays), "counts": counts, "touched": dict(traffic.touched),
         "queues": dict(traffic.queues), "text": plain_text(text, name),
     }
+
+
+def without_cure(bug: KernelBug) -> str:
+    """What a refusal says, and for a race an order in which it happens. What to write is the last hint's to say."""
+    said = str(bug).replace(bug.advice, "", 1)
+    if bug.rule == "race" and len(bug.places) == 2:
+        (line, who), (other, whom) = bug.places
+        said += f"\n  one order: {whom} does line {other}, then {who} does line {line}; in another order {who} is first"
+    return said
 
 
 def kernel_text(source: str, kernel: str, functions: Sequence[str]) -> str:

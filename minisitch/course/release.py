@@ -65,7 +65,7 @@ def student_files(assignment: Assignment, variant: str) -> Iterator[tuple[str, s
     yield assignment.file, assignment.starter(variant)
     yield "handout.md", assignment.text("handout.md", variant)
     yield "hints.md", assignment.text("hints.md", variant)
-    for name in ("items.py", "given.py"):
+    for name in ("items.py", "given.py", "reward.py"):
         if (assignment.folder / name).exists():
             yield name, assignment.text(name, variant)
     for name in assignment.data:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .assignment import Assignment
+from ..errors import MinisitchError
+from .assignment import Assignment, own_files
 from .items import PREDICTED_SHARE, VISIBLE_SHARE, WRITTEN_SHARE
 from .sitting import DOUBT, Outcome, Sitting, title
 
@@ -60,6 +61,24 @@ def summary(outcomes: Sequence[Outcome], of: str) -> str:
     """The last line of ``check``. ``of``: how many were asked for, in words."""
     hidden = round(100 * (1 - VISIBLE_SHARE))
     return f"{sum(each.passed for each in outcomes)} of {of}; hidden items exist and count {hidden}%"
+
+
+def after_passing(sitting: Sitting) -> Iterator[str]:
+    """What a student reads who has passed: what is left to do, what the compiler does, and what comes next."""
+    assignment, given = sitting.assignment, sitting.predicted()
+    asked = assignment.predictions
+    empty = [n for n in range(1, len(asked) + 1) if given[n - 1 : n] in ([], [None])]
+    if empty:
+        points = assignment.points * PREDICTED_SHARE * len(empty) / len(asked)
+        yield f"PREDICTIONS {', '.join(map(str, empty))} of {len(asked)} are empty: {points:g} points are for them"
+    if (assignment.folder / "reward.py").exists():
+        with own_files(assignment.folder, f"reward.py of {assignment.name}"):
+            try:
+                yield assignment.run("reward.py").reward(sitting.ask, sitting.variant)
+            except MinisitchError as problem:  # the compiler asks more than the items do
+                yield f"All visible items pass, and the compiler still says: {problem}"
+    if assignment.next:
+        yield f"next: {assignment.next}"
 
 
 def _cut(text: str) -> str:
@@ -122,9 +141,7 @@ def marks(sitting: Sitting, student: str) -> Iterator[list[Mark]]:
     for at, (_, _, truth) in enumerate(sitting.questions(student)):
         place = len(found) - len(sitting.assignment.predictions) + at
         blank = found[place]
-        right = (
-            len(predicted) > at and type(predicted[at]) is type(truth) and predicted[at] == truth
-        )
+        right = (len(predicted) > at and type(predicted[at]) is type(truth) and predicted[at] == truth)
         told = "right" if right else "wrong"
         if not student:
             told = "no student is known, so there was no question"

@@ -221,6 +221,10 @@ class Sitting:
             return []
         return list(found) if isinstance(found, list | tuple) else []
 
+    def ask(self, name: str, *arguments: Any) -> Any:
+        """What the submission's function or kernel answers. Raises NoAnswer."""
+        return self._process(name).ask(name, *arguments)
+
     def output(self) -> str:
         """The end of what the submission printed."""
         return "".join(each.output() for each in self.examinees.values())

@@ -45,14 +45,15 @@ class KernelBug(MinisitchError):
     ``rule`` is the name that the message begins with. ``line`` is the line of the text, from 1, or
     0 if there is none. ``thread`` reads "block 0 thread 3". Both belong to the access that was
     refused. ``kernel`` is the kernel's name. ``places`` are all lines that the message quotes, each
-    with what happened there.
+    with what happened there. ``seen`` is what is wrong, and ``advice`` the part of the message that
+    says what to write.
     """
 
     def __init__(self, message: str, rule: str = "", line: int = 0, thread: str = ""):
         super().__init__(message)
         self.rule = rule or message.partition(":")[0]
         self.line, self.thread = line, thread
-        self.kernel, self.places = "", ()
+        self.kernel, self.places, self.seen, self.advice = "", (), "", ""
 
 
 class PassError(MinisitchError):

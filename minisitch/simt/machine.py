@@ -243,7 +243,13 @@ class Machine:
             thread.stop = thread.generator.send(thread.reply)
         except StopIteration:
             thread.stop = (EXIT,)
-        except (KernelBug, PassError):
+        except KernelBug as bug:
+            block = next(block for block in self.running if block.index == thread.trace.stamp.block)
+            if bug.rule == "race" and (passed_by := self.uneven(block.threads)):
+                raise kernel_bug("race", f"{bug.seen}: {passed_by}, in kernel {bug.kernel}", self.program.lines, *bug.places,
+                                 kernel=bug.kernel) from None
+            raise
+        except PassError:
             raise
         except (Exception, SystemExit) as error:
             raise self.exception(error, thread) from error
@@ -362,13 +368,19 @@ class Machine:
     def spins(self, thread: Thread) -> bool:
         return thread.stop[0] in self.pauses
 
+    def uneven(self, threads: list[Thread]) -> str:
+        """Says of a barrier, where some of ``threads`` stand, that the others do not come to it."""
+        stands = {self.program.sites[thread.stop[0]].line for thread in threads}
+        return next((f"line {line} is a barrier, but only threads with {condition} pass it"
+                     for line, condition in self.program.uneven.items() if line in stands), "")
+
     def require_one_stop(self, threads: list[Thread], who: str) -> None:
         if len({thread.stop[0] for thread in threads}) > 1:
             raise self.program.bug(
-                "divergent-barrier", f"{who} stop at different places, and all must reach the same "
-                "barrier. Take the barrier out of an if, or a loop, that only some of them take. "
-                "A thread returns after the barrier, not before",
-                *self.places(threads))
+                "divergent-barrier", f"{who} stop at different places, and all must reach the same barrier"
+                + (f": {passed_by}" if (passed_by := self.uneven(threads)) else ""), *self.places(threads),
+                advice=". Take the barrier out of an if, or a loop, that only some of them take. "
+                "A thread returns after the barrier, not before")
 
     def bug(self, rule: str, what: str, thread: Thread) -> KernelBug:
         return self.program.bug(rule, what, (thread.stop[0], self.now.who(thread.trace.stamp)))

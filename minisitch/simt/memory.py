@@ -411,8 +411,8 @@ class Memory:
                 "one thread writes and another reads, so put cuda.syncthreads() between the two" if self.space == "shared"
                 else "put cuda.syncthreads() between the two, or cuda.cg.this_grid().sync() if another block writes it")
         raise self.program.bug("unwritten-read", f"{self.show(cell)} of {self.space} memory is "
-                               f"read before any write. {advice}", *places,
-                               (site, self.now.who(self.now.trace.stamp)))
+                               "read before any write", *places,
+                               (site, self.now.who(self.now.trace.stamp)), advice=f". {advice}")
 
     def require_owner(self, site: int, cell: int, write: LastAccess) -> None:
         reader, writer = self.program.sites[site].array, self.program.sites[write[1]].array
@@ -446,8 +446,8 @@ class Memory:
             advice = f". {FLAGS}{advice}"
         return self.program.bug(
             "race", f"{self.show(cell)}: {ACCESS[first.verb]} by {who[0]} and "
-            f"{ACCESS[second.verb]} by {who[1]}, and no barrier{queues} orders the two{advice}",
-            (old, who[0]), (site, who[1]))
+            f"{ACCESS[second.verb]} by {who[1]}, and no barrier{queues} orders the two",
+            (old, who[0]), (site, who[1]), advice=advice)
 
     def bug(self, rule: str, what: str, site: int) -> Exception:
         return self.program.bug(rule, what, (site, self.now.who(self.now.trace.stamp)))

@@ -67,7 +67,8 @@ class KernelProgram:
 
     ``written``: the parameters that the text may write to. ``renames_arrays``: the text has
     ``b = a`` for arrays, so two names for the same bytes. ``doubles``: the float literals without
-    a dtype, each with its line.
+    a dtype, each with its line. ``uneven``: of a barrier that only some threads of a block pass,
+    the line, and the condition of its ``if``.
     """
 
     name: str
@@ -78,6 +79,7 @@ class KernelProgram:
     written: frozenset[str]
     renames_arrays: bool
     doubles: tuple[tuple[int, str], ...]
+    uneven: dict[int, str]
     rounds: Rounds
 
     def waits_for(self, *verbs: str) -> bool:
@@ -89,10 +91,12 @@ class KernelProgram:
         """Whether blocks hand data to each other by ordered operations or fences."""
         return self.waits_for(*ORDERED) or any("threadfence" in line for line in self.lines)
 
-    def bug(self, rule: str, what: str, *places: tuple[int, str]) -> KernelBug:
+    def bug(self, rule: str, what: str, *places: tuple[int, str], advice: str = "") -> KernelBug:
         """A violation of ``rule``. Each place is a site, and the thread there."""
-        return kernel_bug(rule, f"{what}, in kernel {self.name}", self.lines,
-                          *((self.sites[site].line, who) for site, who in places), kernel=self.name)
+        bug = kernel_bug(rule, f"{what}{advice}, in kernel {self.name}", self.lines,
+                         *((self.sites[site].line, who) for site, who in places), kernel=self.name)
+        bug.seen, bug.advice = what, advice
+        return bug
 
 
 def kernel_bug(rule: str, what: str, lines: tuple[str, ...], *places: tuple[int, str], kernel: str = "") -> KernelBug:
@@ -154,7 +158,7 @@ def _read(text: str, name: str | None, arrays: frozenset[str], lines: tuple[str,
                          (getattr(node, "lineno", 1), "here"), kernel=kernel.name) from None
     doubles = tuple(_doubles(constants, [*helpers, kernel]))
     nodes = [*ast.walk(kernel)]
-    written, renames_arrays = _written_names(kernel, nodes), _renames_arrays(nodes)
+    written, renames_arrays, uneven = _written_names(kernel, nodes), _renames_arrays(nodes), _uneven(nodes)
 
     tuples = {target.id for node in constants for target in node.targets if isinstance(target, ast.Name)}
     rewriter = _Rewriter(tuples, nodes, stepwise)
@@ -181,7 +185,29 @@ def _read(text: str, name: str | None, arrays: frozenset[str], lines: tuple[str,
                          (error.__traceback__.tb_next.tb_lineno, "here"),  # type: ignore[union-attr]
                          kernel=kernel.name) from error
     return KernelProgram(kernel.name, parameters, space[kernel.name], tuple(rewriter.sites), lines,
-                         written, renames_arrays, doubles, rounds)
+                         written, renames_arrays, doubles, uneven, rounds)
+
+
+def _uneven(nodes: Sequence[ast.AST]) -> dict[int, str]:
+    """Barriers of a block under an ``if`` that depends on the thread: the line, and the innermost condition."""
+    known: set[str] = set()  # names that differ from thread to thread
+
+    def differs(node: ast.AST) -> bool:
+        words = {dotted(each) for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)}
+        return bool(words & (known | {"cuda.threadIdx", "cuda.grid", "cuda.laneid"}))
+
+    assigned = [(name.id, value) for node in nodes if isinstance(node, ast.Assign) for target in node.targets
+                for each, value in pairs(target, node.value) for name in ast.walk(each) if isinstance(name, ast.Name)]
+    while more := {name for name, value in assigned if differs(value)} - known:
+        known |= more
+    found = {}
+    for node in nodes:  # from the outermost
+        if isinstance(node, ast.If) and differs(node.test):
+            for part, condition in ((node.body, "{}"), (node.orelse, "not ({})")):
+                for call in (each for statement in part for each in ast.walk(statement) if isinstance(each, ast.Call)):
+                    if dotted(call.func) == "cuda.syncthreads":
+                        found[call.lineno] = condition.format(ast.unparse(node.test))
+    return found
 
 
 def _names_of(function: ast.FunctionDef) -> Counter[str]:
