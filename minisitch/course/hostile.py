@@ -6,6 +6,7 @@ only look odd (``odd/rules.py``). Every attack must score 0, and every honest on
 with 0, and leave no process and no file. As root, all are tried a second time as an unprivileged user.
 """
 
+import contextlib
 import ctypes
 import os
 import runpy
@@ -142,12 +143,12 @@ def _orphans(before: set[int]) -> list[int]:
     """Processes that attacks left: children that were not there ``before``. They are ended."""
     found = []
     for number in sorted(_children() - before):
-        try:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            if os.waitpid(number, os.WNOHANG)[0]:
+                continue  # it had ended: the steppers of the grader's processes end with them
             os.kill(number, 9)
             os.waitpid(number, 0)
             found.append(number)
-        except (ProcessLookupError, ChildProcessError):
-            continue
     return found
 
 
