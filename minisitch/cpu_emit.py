@@ -17,7 +17,6 @@ from .kernel import Kernel, ir
 from .kernel.nests import accesses, parts, work_of
 from .kernel.text import KernelSource, Launch, Printer, Writer, literals, numpy_name
 from .ops import compute_dtype
-from .stitch.index import variable
 
 # Scalar operations. A segment of fewer joins its neighbour's call, even if their loops differ in
 # length.
@@ -49,7 +48,7 @@ def is_short(segment: ir.Segment) -> bool:
 
     An unrolled loop is best unrolled first.
     """
-    unrolled = any(loop.kind == "unrolled" for loop in ir.each(segment.nest, ir.Loop))
+    unrolled = any(loop.by == "unrolled" for loop in ir.each(segment.nest, ir.Loop))
     turns = (max((i.loops[-1].last for i in parts(p).innermost), default=1) for p in segment.phases)
     return not unrolled and any(1 < n <= SHORT_LOOP for n in turns)
 
@@ -136,6 +135,7 @@ class _CpuSegment(Printer):
         with self.w.indented(head):
             if step > 1:
                 self.w.line(f"rows = min({step}, {last} - first_row)")
+                self.named[f"min({step}, {self.segment.rows} - first_row)"] = "rows"
             self.phases()
 
     def _open_task(self) -> None:
@@ -145,28 +145,15 @@ class _CpuSegment(Printer):
             w.line(f"row = task // {s.chunks * s.slices}")
         self.open_parts()
         if s.chunks > 1 and s.columns:
-            w.line(f"width = max(0, min({s.chunk}, {s.columns} - start))")
+            text = f"min({s.chunk}, {s.columns} - start)"
+            w.line(f"width = max(0, {text})")
+            self.named |= {text: "width", f"min(start + {s.chunk}, {s.columns})": "start + width"}
 
     # ------------------------------------------------------------ statements
-    def bounds(self, loop: ir.Loop) -> str:
-        """A core takes the turns of its task one after the other."""
-        if loop.within:
-            (inside,) = loop.within
-            before = inside.index + variable(loop.var, loop.last) * -1
-            return f"min({loop.last}, {'width' if loop.part else inside.high} - {self.index(before)})"
-        match loop.part:
-            case "chunk":
-                return "start, start + width"
-            case "chunk_turns":
-                return f"-(-width // {loop.step})" if loop.step > 1 else "width"
-            case "slice":
-                return f"ser_first // {loop.step}, ser_last // {loop.step}" if loop.step > 1 else "ser_first, ser_last"
-        return "rows" if loop.kind == "rows" else super().bounds(loop)
-
     def statement(self, stmt: ir.Stmt) -> None:
         """Windows are a CPU's own. A loop of one turn is only its body."""
         match stmt:
-            case ir.Loop(kind="serial", part="") if self.extents[stmt.var] == 1:
+            case ir.Loop(by="one", within=()) if self.extents[stmt.var] == 1:
                 self.nest(stmt.body)
             case ir.Barrier():
                 pass

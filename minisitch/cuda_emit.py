@@ -69,8 +69,11 @@ class _CudaSegment(Printer):
     def emit(self, number: int, block: str, barrier: str) -> None:
         """Its tasks, which the blocks take in turn."""
         w, s, grid = self.w, self.segment, self.kernel.grid
+        threads = s.threads(self.kernel.block)
+        self.takers = {"threads": ("lane", threads), "warps": (f"thread // {WARP}", threads // WARP),
+                       "lanes": (f"thread % {WARP}", WARP)}
         w.line(f"# segment {number}: {count(s.rows, 'row')}" + (f" in {s.chunks} chunks" if s.chunks > 1 else ""))
-        self._open_lanes(s.threads(self.kernel.block))
+        self._open_lanes(threads)
         if s.carries:
             parts = s.thread_map.blocks
             with w.indented(f"for part_block in range({block}, {parts}, {grid}):"):
@@ -110,36 +113,14 @@ class _CudaSegment(Printer):
         if s.kind == "row" and rows > 1:
             w.line(f"row = task * {rows} + lane_row")
             if s.ragged:
-                w.line(f"live = row < {s.rows}")
+                self.name("live", f"row < {s.rows}")
         else:
             w.line(f"row = task // {per_row}" if per_row > 1 else "row = task")
         self.open_parts()
         if s.chunks > 1 and s.columns:
-            w.line(f"stop = min(start + {s.chunk}, {s.columns})")
+            self.name("stop", f"min(start + {s.chunk}, {s.columns})")
 
     # ------------------------------------------------------------ statements
-    def bounds(self, loop: ir.Loop) -> str:
-        """Threads that run a loop side by side take every n-th turn each."""
-        threads = self.segment.threads(self.kernel.block)
-        match loop.kind:
-            case "threads":
-                own, many = "lane", threads
-            case "warps":
-                own, many = f"thread // {WARP}", threads // WARP
-            case "lanes":
-                own, many = f"thread % {WARP}", WARP
-            case _:
-                return "ser_first, ser_last" if loop.part == "slice" else super().bounds(loop)
-        first, last = own if loop.step == 1 else f"{own} * {loop.step}", str(loop.last)
-        if loop.part == "chunk":
-            first = f"{f'max(start, {loop.first})' if loop.first else 'start'} + {first}"
-            last = "stop" if loop.last == self.segment.columns else f"min(stop, {last})"
-        elif loop.first:
-            first = f"{loop.first} + {first}"
-        if loop.part == "live":
-            last = f"{last} if live else 0"
-        return f"{first}, {last}, {many * loop.step}"
-
     def statement(self, stmt: ir.Stmt) -> None:
         """Barriers and vector moves are a GPU's own."""
         match stmt:

@@ -21,6 +21,7 @@ from .kernel.launch import with_launch
 from .kernel.memory import Layout
 from .kernel.statements import Constants, Names, Statements, Stores
 from .kernel.verify import verify_kernel
+from .stitch.index import ZERO, Digit, Guard, Index, Within, in_order, variable, whole
 from .stitch.mapping import EXCHANGED_AT_ONCE, WARP
 from .stitch.plan import LoopPlan, StitchPlan
 from .stitch.subroots import SegmentKey
@@ -113,11 +114,13 @@ class _SegmentNests:
     def __init__(self, layout: Layout, names: Names, segment: ir.Segment) -> None:
         self.layout, self.names, self.segment = layout, names, segment
         self.gpu = layout.device.kind == "gpu"
-        self.who = "threads" if self.gpu else "serial"  # who takes the columns of a row
-        self.live = self.gpu and segment.ragged  # not every thread has a row
-        # Who stores a result, by who folds it (``LoopKey.folds``): a condition, or "" for all.
-        first_lane = "lane == 0 and live" if self.live else "lane == 0" if self.gpu else ""
-        self.one = {"": first_lane, "column": "", "warp": f"thread % {WARP} == 0"}
+        self.who = "threads" if self.gpu else "one"  # who takes the columns of a row
+        # Where not every thread has a row: the guard of those that have one.
+        self.live: Guard = (Within(whole("row"), 0, segment.rows),) if self.gpu and segment.ragged else ()
+        # Who stores a result, by who folds it (``LoopKey.folds``): a guard, or none for all.
+        first_lane = (Within(whole("lane"), 0, 1), *self.live) if self.gpu else ()
+        first_of_warp = (Within(Index(0, ((1, Digit("thread", 1, WARP)),)), 0, 1),)
+        self.one: dict[str, Guard] = {"": first_lane, "column": (), "warp": first_of_warp}
         self.opening: ir.Nest = ()
         self.closing: ir.Nest = ()
 
@@ -150,24 +153,25 @@ class _SegmentNests:
             nest: ir.Nest = (self._columns(loop, inner),)
         else:
             nest = (*starts, self._columns(loop, body), *ends)
-        before = (ir.If("live", tuple(work.before)),) if self.live and work.before else work.before
+        before = (ir.If(self.live, tuple(work.before)),) if self.live and work.before else work.before
         barrier = self.layout.barriers[loop.order]
         barriers = () if barrier == "none" else (ir.Barrier(barrier),)
         return ir.Phase(loop.cols, loop.serial, loop.chunked, (*before, *nest, *barriers))
 
     def _columns(self, loop: LoopPlan, body: ir.Nest) -> ir.Loop:
         """The loop over the columns of a task, which the threads of a row share."""
-        part = "live" if self.live else ""
-        if loop.chunked and self.segment.chunks > 1:
-            part = "chunk"
-        return ir.Loop("col", 0, loop.cols, body, "warps" if loop.warps else self.who, part)
+        columns = ir.Loop("col", ZERO, loop.cols, body, by="warps" if loop.warps else self.who, within=self.live)
+        if not (loop.chunked and self.segment.chunks > 1):
+            return columns
+        inside = (Within(whole("col"), 0, loop.cols),)
+        return replace(columns, first=variable("start", loop.cols), turns=self.segment.chunk, within=inside)
 
     def _reduced_rows(self, loop: LoopPlan, body: ir.Nest) -> ir.Nest:
         """The body in a loop over the reduced rows of a column. One row needs no loop."""
         if loop.serial == 1:
             return body
-        part = "slice" if self.segment.slices > 1 else ""
-        return (ir.Loop("ser", 0, loop.serial, body, "lanes" if loop.warps else "serial", part),)
+        rows = ir.Loop("ser", ZERO, loop.serial, body, by="lanes" if loop.warps else "one")
+        return (ir.of_slice(rows, self.segment) if self.segment.slices > 1 else rows,)
 
     def _ends(self, loop: LoopPlan, folds: Sequence[ir.Fold], stores: Sequence[ir.Store]) -> ir.Nest:
         """The ends of folds. All threads that fold a row or a column have its result. One stores it."""
@@ -181,10 +185,11 @@ class _SegmentNests:
 
         A row lane is the place of a row among the rows that a block takes at once (``lane_row``).
         """
-        loop = ir.Loop("col", 0, cols, (ir.Start(fold),), self.who)
+        loop = ir.Loop("col", ZERO, cols, (ir.Start(fold),), by=self.who)
         if self.gpu:
             rows = self.segment.thread_map.rows_per_block
-            part = "part_block" if rows == 1 else f"part_block * {rows} + lane_row"
+            lane_row = [whole("lane_row")] if rows > 1 else []
+            part = in_order(whole("part_block") * rows, *lane_row)
             self.closing = self.closing or (ir.Let("part", part),)
         self.opening = (*self.opening, loop)
         self.closing = (*self.closing, replace(loop, body=(ir.Combine((fold,)), *stores)))

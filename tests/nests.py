@@ -19,12 +19,12 @@ def found(of, kind):
 
 def loops(of, kind):
     """Its loops of one kind."""
-    return [loop for loop in found(of, ir.Loop) if loop.kind == kind]
+    return [loop for loop in found(of, ir.Loop) if loop.by == kind]
 
 
 def turns(kernel, matches):
     """How often the statements that match are executed, for each row of a segment."""
-    return sum(math.prod(loop.last for loop in around if loop.kind != "rows")
+    return sum(math.prod(loop.last for loop in around if loop.by != "rows")
                for phase in phases(kernel) for stmt, around in ir.walk(phase.nest) if matches(stmt))
 
 

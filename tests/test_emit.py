@@ -541,7 +541,7 @@ def test_what_holds_in_a_piece_is_decided():
     here, there = Within(Index(-4, ((1, Digit("col", 1, 32)),)), 0, 16), Within(Index(0, ((1, Digit("row", 1, 8)),)), 0, 4)
     load = Load("v1", "x", Index(), (here, there), False, "float32", 1)
     choice, store = Choose("v2", (here,), "v1", "v0", "float32", 2), Store("y", Index(), "v2", (here,), 2)
-    before, inside, after = (within((load, choice, store), Loop("col", 0, 32, ()), *piece) for piece in ((0, 4), (4, 20), (20, 32)))
+    before, inside, after = (within((load, choice, store), Loop("col", Index(), 32, ()), *piece) for piece in ((0, 4), (4, 20), (20, 32)))
     assert [s.guard for s in inside] == [(there,), (), ()] and inside[1].value == "v1"
     for fails in (before, after):
         assert isinstance(fails[0], FromIndex) and fails[1].value == "v0" and len(fails) == 2

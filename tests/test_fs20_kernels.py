@@ -22,7 +22,7 @@ from minisitch.passes.share_row_values import reuse
 from minisitch.simplify import simplify
 from minisitch.stitch.body import extract
 from minisitch.stitch.dominants import is_row_reduce
-from minisitch.stitch.index import variable
+from minisitch.stitch.index import ZERO, variable
 from minisitch.stitch.loops import BarrierNeeded, stitch
 from minisitch.stitch.pull import pull
 from minisitch.stitch.subroots import makes_locally
@@ -350,7 +350,7 @@ def test_what_a_loop_computes_is_not_reused_row35():
     graph = simplify(traced(softmax, (4, 96)))
     assert cuda_emit.emit(one_kernel(graph, TOY, barriers=False, kept=())).text.count("math.exp") == 2
     load = Load("v1", "p1", variable("row", 4), (), False, "float32", 1)
-    phases = [Phase(4, 1, False, (replace(load, target=name), Loop("col", 0, 4, ()))) for name in ("v1", "v2")]
+    phases = [Phase(4, 1, False, (replace(load, target=name), Loop("col", ZERO, 4, ()))) for name in ("v1", "v2")]
     assert [len(parts(p).before) for p in reuse(phases, ())] == [1, 1], "a buffer that may be written in between is read again"
     assert [len(parts(p).before) for p in reuse(phases, ("p1",))] == [1, 0]
 

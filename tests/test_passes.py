@@ -30,6 +30,7 @@ from minisitch.passes.registry import (
 from minisitch.runtime.assemble import assemble
 from minisitch.runtime.this_machine import BUILT_IN, cpu_with
 from minisitch.simplify import simplify
+from minisitch.stitch.index import ZERO, variables_of
 from minisitch.strategies.cost import traffic_by_level
 from minisitch.testing import check_graph, random_graph, random_inputs
 from minisitch.testing.judge import judge
@@ -362,10 +363,11 @@ def test_every_loop_that_a_task_does_in_part_says_so(device):
         for passes in ((), "default"):
             for kernel in lower_program(program_of(graph), "astitch", "step", device, "schedule", passes=passes).kernels:
                 for loop in found(kernel, ir.Loop):
-                    said = show_stmt(loop) != show_stmt(replace(loop, part="", within=()))
-                    assert said == bool(loop.within or loop.part not in ("", "live")), loop
-                    seen.add(loop.part)
-    assert {"chunk", "live"} <= seen if device is TOY else seen & {"chunk", "chunk_turns"}
+                    said = show_stmt(loop) != show_stmt(replace(loop, first=ZERO, turns=loop.last, within=()))
+                    variables = variables_of([loop.first, *(c.index for c in loop.within)])
+                    assert said == bool(variables - {"row", "first_row", "lane_row"} or loop.first.const), loop
+                    seen |= variables
+    assert {"start", "row"} <= seen if device is TOY else "start" in seen
 
 
 def test_a_pass_that_is_registered_anew_is_compiled_anew(registered):

@@ -41,7 +41,7 @@ def times_written(kernel):
             for stmt, around in walk(phase.nest):
                 if isinstance(stmt, Store | VectorMove) and stmt.buffer in count and getattr(stmt, "stores", True):
                     assert not getattr(stmt, "guard", ()), "no guard is needed where no row is cut"
-                    first, last = next(((x.first, x.last) for x in around if x.var in ("col", "first")), (0, phase.cols))
+                    first, last = next(((x.first.const, x.last) for x in around if x.var in ("col", "first")), (0, phase.cols))
                     row, col, ser = np.meshgrid(np.arange(segment.rows), np.arange(first, last), np.arange(phase.serial))
                     np.add.at(count[stmt.buffer], value_at(stmt.index, {"row": row, "col": col, "ser": ser}), 1)
     return count

@@ -205,7 +205,7 @@ MUTANTS = {
     "half of the rows are left out": (lambda: each_segment(SOFTMAX, lambda s: replace(s, rows=s.rows // 2)), r"writes 384 of the 768 cells"),
     "a segment has no chunks": (lambda: each_segment(SOFTMAX, lambda s: replace(s, chunks=0)), r"writes 0 of the 768 cells"),
     "a loop ends early": (
-        lambda: changed(SOFTMAX, lambda x: (replace(x, last=x.last // 2) if isinstance(x, ir.Loop) else x,), 0, last_phase(SOFTMAX)),
+        lambda: changed(SOFTMAX, lambda x: (replace(x, turns=x.turns // 2) if isinstance(x, ir.Loop) else x,), 0, last_phase(SOFTMAX)),
         r"writes 384 of the 768 cells"),
     "a block has too few threads for its rows": (
         lambda: each_segment(SOFTMAX, lambda s: replace(s, thread_map=replace(s.thread_map, rows_per_block=2 * s.thread_map.rows_per_block))),

@@ -40,11 +40,9 @@ These variables of a task stand in indices:
 The other variables are those of loops. In a plain kernel they are ``col`` and ``ser`` (the reduced
 rows of a column space).
 
-Conditions, and variables that follow from others (``Let``), are text. The emitters define what they
-name:
+Guards, and variables that follow from others (``Let``), may also name what an emitter defines:
 
-- ``thread``; ``lane``, the thread's place in its row; ``live``, whether the thread has a row
-- ``stop``, the end of a chunk on a GPU
+- ``thread``; ``lane``, the thread's place in its row
 - ``part_block``: the number of the part of the column sums that a block makes
 - ``first_row``: where a CPU takes several rows at once, the first
 """
@@ -52,12 +50,12 @@ name:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeGuard, TypeVar
 
 from ..errors.lazy import lazy
 from ..ops import kind_of
-from ..stitch.index import ZERO, Guard, Index
+from ..stitch.index import UNBOUNDED, ZERO, Guard, Index, Within, variable, whole
 from ..stitch.mapping import ThreadMap
 
 FIRST = "first"  # in a loop whose turns take several columns: the first column of the turn
@@ -275,55 +273,63 @@ class Barrier:
 
 @dataclass(frozen=True)
 class Let:
-    """``name = text``: a variable of a loop that follows from others."""
+    """``name = value``: a variable of a loop that follows from others."""
 
     name: str
-    text: str
+    value: Index
 
 
 @dataclass(frozen=True)
 class If:
-    """Threads for which the condition does not hold skip the body."""
+    """Threads for which the guard does not hold skip the body."""
 
-    condition: str
+    guard: Guard
     body: tuple[Stmt, ...]
 
 
 @dataclass(frozen=True)
 class Loop:
-    """``for var in range(first, last): body``. All tasks and threads together take these turns.
+    """``for var in first, first + step, ...: body``, ``turns`` times. All takers together take these turns.
 
-    ``kind`` says who runs the turns:
+    ``by`` says who takes a turn:
 
-    - ``serial``: one thread, one after the other
+    - ``one``: the thread that is here takes all turns, one after the other
     - ``threads``: the threads of a row, side by side
     - ``warps``, ``lanes``: the warps of a block side by side, and the lanes of a warp
     - ``vector``: one thread, which moves neighbouring columns at once
     - ``unrolled``: one thread, each turn written out
     - ``rows``: one core, which takes the rows of a batch through the loop before the next loop
 
-    ``part`` says which of the turns one task takes:
+    Turns for which ``within`` fails are left out: they are past the end of a chunk, of a row, of a
+    slice, or in a thread without a row.
 
-    - nothing: all of them
-    - ``live``: all of them, or none in a thread that has no row
-    - ``chunk``: the columns of its chunk
-    - ``chunk_turns``: as many as its chunk takes. The loop counts them from 0
-    - ``slice``: the reduced rows of its slice
+        Loop("col", start, 1000, within=(0 <= col < 4096,))   a chunk of 1000 of 4096 columns
     """
 
     var: str
-    first: int
-    last: int
+    first: Index
+    turns: int
     body: tuple[Stmt, ...]
-    kind: str = "serial"
-    part: str = ""
-    step: int = 1  # columns, or reduced rows, that a turn takes
-    within: Guard = ()  # a turn for which it does not hold is past the end of the row, and left out
+    step: int = 1
+    by: str = "one"
+    within: Guard = ()
+
+    @property
+    def last(self) -> int:
+        """The end of the values of ``var``, in all tasks."""
+        ends = [c.high for c in self.within if c.index == whole(self.var)]
+        return min([self.first.bounds[1] + self.turns * self.step, *ends])
 
 
 Stmt = Scalar | Start | Accumulate | Combine | Window | VectorMove | Barrier | Let | If | Loop
 Nest = tuple[Stmt, ...]
 AnyStmt = TypeVar("AnyStmt", bound=Stmt)
+
+
+def of_slice(loop: Loop, segment: Segment, unit: int = 1) -> Loop:
+    """A loop over all reduced rows as that over one slice's. A turn takes ``unit`` of them."""
+    size, inside = segment.slice_size // unit, Within(whole(loop.var), 0, loop.last)
+    return replace(loop, first=variable("slice", segment.slices) * size, turns=size, within=(inside,))
 
 
 # ---------------------------------------------------------------- walking
@@ -377,7 +383,7 @@ class Phase:
     @lazy
     def width(self) -> int:
         """Neighbouring columns that a thread takes at once."""
-        return max((s.last for s in each(self.nest, Loop) if s.kind == "vector"), default=1)
+        return max((s.last for s in each(self.nest, Loop) if s.by == "vector"), default=1)
 
 
 @dataclass(frozen=True)
@@ -431,7 +437,7 @@ class Segment:
         """Extents of a task's variables, so that an index prints no needless remainder."""
         own = {"col": phase.cols, "ser": phase.serial} if phase else {}
         return {"row": self.rows, "chunk": self.chunks, "slice": self.slices, "start": self.columns,
-                "lane_row": max(self.thread_map.rows_per_block, self.step), **own}
+                "thread": UNBOUNDED, "lane_row": max(self.thread_map.rows_per_block, self.step), **own}
 
     @property
     def columns(self) -> int:

@@ -206,5 +206,5 @@ def statements_of(kernel: Kernel) -> int:
         moves = sum(1 for _ in ir.each(phase.nest, ir.VectorMove))
         found += len(parts(phase).before) + len(parts(phase).folds) + moves
         for inner in parts(phase).innermost:
-            found += math.prod(loop.last for loop in inner.loops if loop.kind == "unrolled") * len(inner.body)
+            found += math.prod(loop.last for loop in inner.loops if loop.by == "unrolled") * len(inner.body)
     return found

@@ -6,13 +6,12 @@ In:  statements of ``ir``. Out: lines of text, which ``Kernel`` and error messag
 from collections.abc import Iterator, Mapping
 
 from ..fuse import count
-from ..stitch.index import Guard, show
+from ..stitch.index import Guard, show, variables_of
 from . import ir
 
 Around = Mapping[str, int] | None  # extents of the variables around a statement (``index.show``)
-# Which turns of a loop one task takes (``Loop.part``), in words.
-PARTS = {"chunk": "this chunk's",
-         "chunk_turns": "this chunk's", "slice": "this slice's"}
+# Which turns of a loop one task takes, in words, by the variable on which they depend.
+PARTS = {"start": "this chunk's", "slice": "this slice's"}
 
 
 def show_segment(number: int, segment: ir.Segment) -> Iterator[str]:
@@ -46,14 +45,16 @@ def show_stmt(stmt: ir.Stmt, extents: Around = None) -> str:
     """One statement as a line of the printed kernel; ``extents`` as in ``index.show``."""
     match stmt:
         case ir.Loop():
-            turns, part = f"{stmt.var} in {stmt.first}..{stmt.last}", PARTS.get(stmt.part, "")
-            kind = "" if stmt.kind == "serial" else stmt.kind
-            words = [turns, part, "in the row" if stmt.within else "", kind]
+            names = variables_of((stmt.first, *(c.index for c in stmt.within)))
+            first = max([stmt.first.const, *(c.low for c in stmt.within)])
+            cut = any(c.index.variables - {stmt.var, "start"} and stmt.var in c.index.variables for c in stmt.within)
+            words = [f"{stmt.var} in {first}..{stmt.last}", *(text for name, text in PARTS.items() if name in names),
+                     "in the row" * (cut and stmt.by != "rows"), stmt.by * (stmt.by != "one")]
             return f"for {', '.join(filter(None, words))}:"
         case ir.If():
-            return f"if {stmt.condition}:"
+            return f"if {_conditions(stmt.guard, extents)}:"
         case ir.Let():
-            return f"{stmt.name} = {stmt.text}"
+            return f"{stmt.name} = {show(stmt.value, extents)}"
         case ir.Barrier():
             return f"barrier: {stmt.scope}"
         case ir.Combine(folds):
@@ -70,9 +71,11 @@ def show_stmt(stmt: ir.Stmt, extents: Around = None) -> str:
 
 
 def _where(guard: Guard, extents: Around) -> str:
-    conditions = (f"{c.low} <= {show(c.index, extents)} < {c.high}"
-                  for c in guard)
-    return f" if {' and '.join(conditions)}" if guard else ""
+    return f" if {_conditions(guard, extents)}" if guard else ""
+
+
+def _conditions(guard: Guard, extents: Around) -> str:
+    return " and ".join(f"{c.low} <= {show(c.index, extents)} < {c.high}" for c in guard)
 
 
 def _show_value(stmt: ir.Scalar | ir.VectorMove, extents: Around) -> str:

@@ -8,7 +8,7 @@ bare ``0.5`` a float64 and the whole loop with it. Integer results are wrapped i
 since Numba widens ``int32 + int32``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -18,7 +18,7 @@ from ..errors import needs
 from ..errors.printed import Printed
 from ..graph import printable
 from ..ops import EXACT, OPS, SHORT, Texts, compute_dtype, kind_of
-from ..stitch.index import Guard, Index, show
+from ..stitch.index import ZERO, Guard, Index, show, whole
 from . import Kernel, ir
 
 
@@ -149,19 +149,27 @@ class Printer:
     """Prints the nest of a segment. Each target adds the statements that it writes in its own way.
 
     ``target`` is ``cpu`` or ``cuda``: operations have a text for each. ``extents`` are the
-    extents of the variables around a statement.
+    extents of the variables around a statement. ``takers`` has for each ``Loop.by`` that several
+    share the number of a taker, and how many there are. ``named``: texts that have a variable.
     """
 
     target = ""
+    takers: Mapping[str, tuple[str, int]] = {}
 
     def __init__(self, kernel: Kernel, segment: ir.Segment, writer: Writer) -> None:
         self.kernel = kernel
         self.segment = segment
         self.w = writer
         self.extents = segment.extents()
+        self.named: dict[str, str] = {}
         self.sizes = {b.name: (b.dtype, b.size) for b in kernel.buffers}
         self.sizes |= {w.name: (self.sizes[w.buffer][0], w.length)
                        for w in segment.windows.values()}
+
+    def name(self, name: str, text: str) -> None:
+        """A variable of the task. It stands for its text from here on."""
+        self.w.line(f"{name} = {text}")
+        self.named[text] = name
 
     def open_parts(self) -> None:
         """Both targets begin a task like this: with its chunk of columns, its slice of rows."""
@@ -172,10 +180,7 @@ class Printer:
             if s.columns:
                 w.line(f"start = chunk * {s.chunk}")
         if s.slices > 1:
-            serial = max(p.serial for p in s.phases)
             w.line(f"slice = task % {s.slices}")
-            w.line(f"ser_first = min(slice * {s.slice_size}, {serial})")
-            w.line(f"ser_last = min(ser_first + {s.slice_size}, {serial})")
 
     def phases(self) -> None:
         """What a task does."""
@@ -201,11 +206,11 @@ class Printer:
         """One statement with what is inside it."""
         match stmt:
             case ir.Loop():
-                self.inside(f"for {stmt.var} in range({self.bounds(stmt)}):", stmt.body)
+                self.inside(f"for {stmt.var} in range({self.turns(stmt)}):", stmt.body)
             case ir.If():
-                self.inside(f"if {stmt.condition}:", stmt.body)
+                self.inside(f"if {self.condition(stmt.guard)}:", stmt.body)
             case ir.Let():
-                self.w.line(f"{stmt.name} = {stmt.text}")
+                self.w.line(f"{stmt.name} = {self.index(stmt.value)}")
             case ir.Start(fold):
                 total, lost = self.accumulator(fold)
                 start = identity_name(fold.op, fold.dtype)
@@ -225,9 +230,58 @@ class Printer:
                 assert isinstance(stmt, ir.Scalar), stmt
                 self.line(f"{stmt.target} = {self.value(stmt)}", stmt.node)
 
-    def bounds(self, loop: ir.Loop) -> str:
-        """The arguments of ``range``. Each target writes who takes which turns."""
-        return f"{loop.first}, {loop.last}" if loop.first else str(loop.last)
+    # ------------------------------------------------------------ who takes which turns
+    def turns(self, loop: ir.Loop) -> str:
+        """The arguments of ``range``: a taker's first turn, the end of all turns, how many take turns."""
+        own, takers = self.takers.get(loop.by, ("", 1))
+        mine = [c for c in loop.within if loop.var in c.index.variables]
+        others = tuple(c for c in loop.within if c not in mine)
+        factor = max((c.index.times(loop.var) for c in mine), default=1)
+        # the ends of the variable's multiples, by what the loops around take from them
+        ends = {ZERO: [(loop.first + loop.turns * loop.step) * factor]}
+        for c in mine:
+            start = whole("start") * c.index.times("start")
+            around = c.index + whole(loop.var) * -factor + start * -1
+            ends.setdefault(around, []).append(start * -1 + c.high)
+        last = self._least([self._end(each) + f" - {self.index(around)}" * bool(around.terms) for around, each in ends.items()])
+        last = last if factor == 1 else f"-(-{last} // {factor})"
+        last = f"{last} if {self.condition(others)} else 0" if others else last
+        firsts = [self.index(loop.first)] * (loop.first != ZERO) + [str(c.low) for c in mine if c.low > 0]
+        first = f"max({', '.join(firsts)})" if len(firsts) > 1 else "".join(firsts)
+        own = f"{own} * {loop.step}" if own and loop.step > 1 else own
+        first = " + ".join(filter(None, [first, own]))
+        if takers * loop.step > 1 or own:
+            return f"{first or 0}, {last}, {takers * loop.step}"
+        return f"{first}, {last}" if first else last
+
+    def condition(self, guard: Guard) -> str:
+        """The condition of a branch: each variable is less than the least of its ends."""
+        ends: dict[str, list[Index]] = {}
+        firsts: list[str] = []
+        for c in guard:
+            less = Index(0, tuple(term for term in c.index.terms if term[0] < 0))
+            name = self.index(c.index + less * -1)
+            ends.setdefault(name, []).append(less * -1 + c.high)
+            firsts += [f"{name} >= {self._difference(less * -1 + c.low)}"] * (c.low > 0)
+        for name, last in ends.items():
+            text = f"{name} < {self._end(last)}"
+            firsts.append(self.named.get(text, f"{name} == 0" if last == [Index(1)] else text))
+        return " and ".join(firsts)
+
+    def _end(self, ends: Sequence[Index]) -> str:
+        """The least of some ends, as text. Numbers are compared here."""
+        least = min((i.const for i in ends if not i.terms), default=0)
+        return self._least([self._difference(i) if i.terms else str(least) for i in ends])
+
+    def _difference(self, index: Index) -> str:
+        """The index as text. ``12 - start``, not ``-start + 12``."""
+        positive = index.const and all(c > 0 for c, _ in index.terms)
+        return self.index(index) if positive or not index.const else f"{index.const} - {self.index((index + -index.const) * -1)}"
+
+    def _least(self, texts: Sequence[str]) -> str:
+        different = list(dict.fromkeys(texts))
+        text = f"min({', '.join(different)})" if len(different) > 1 else different[0]
+        return self.named.get(text, text)
 
     def line(self, text: str, node_id: int) -> None:
         """A line, what it computes, and where the user wrote that: ``%5 sum  model.py:6 in softmax``."""

@@ -8,7 +8,7 @@ which both wait, if one of them writes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import KernelError, needs
 from ..stitch.index import Digit, Guard, Index, IndexTerm, Within, footprint, lies_within, side_by_side, variable
@@ -84,7 +84,7 @@ def _stored(segment: ir.Segment, buffer: str) -> list[Index]:
         return []
     pieces: dict[Index, Pieces] = {}
     for stmt, loops in ir.walk(segment.nest):
-        if not ir.is_store(stmt) or any(loop.first >= loop.last for loop in loops):
+        if not ir.is_store(stmt) or any(not loop.turns for loop in loops):
             continue
         name, index = ir.place_of(segment, stmt)
         if name != buffer:
@@ -92,7 +92,7 @@ def _stored(segment: ir.Segment, buffer: str) -> list[Index]:
         ranges = pieces.setdefault(index, {"row": {(0, segment.rows)}})
         for loop in loops:
             var = "col" if loop.var == ir.FIRST else loop.var
-            ranges.setdefault(var, set()).add((loop.first, loop.last))
+            ranges.setdefault(var, set()).add((loop.first.const, loop.last))
     return [_within_turns(index, ranges) for index, ranges in pieces.items()]
 
 
@@ -247,6 +247,7 @@ class _KernelChecker(_Written):
     """Follows the statements of each phase."""
 
     part: Guard  # what loops around say of their variables
+    sizes: dict[str, int]  # extents of the variables around
     started: set[str]  # accumulators of the phase; a result is complete when they are combined
 
     def task(self, segment: ir.Segment, place: str) -> None:
@@ -261,7 +262,7 @@ class _KernelChecker(_Written):
                 *(f"phase {p}" for p in range(len(segment.phases))), "after its tasks"]
         for words, phase in zip(when, (opening, *segment.phases, closing), strict=True):
             self.segment, self.phase, self.place = segment, phase, f"{place}, {words}"
-            self.part, self.started = (), set()
+            self.part, self.started, self.sizes = (), set(), segment.extents(phase)
             self.check(phase.nest, known)
             if implied:
                 self.meet(implied)
@@ -280,15 +281,16 @@ class _KernelChecker(_Written):
             self.stmt = stmt
             match stmt:
                 case ir.Loop():
-                    if stmt.first:
+                    if stmt.first.const:
                         self.holding = self.holding | held
-                    turns, all_turns = stmt.last - stmt.first, extent[stmt.var]
-                    these = Within(variable(stmt.var, all_turns), stmt.first, stmt.last)
-                    self.part = (*outside, *stmt.within,
+                    turns, all_turns = stmt.last - stmt.first.const, extent[stmt.var]
+                    these = Within(variable(stmt.var, all_turns), stmt.first.const, stmt.last)
+                    self.sizes[stmt.var] = all_turns
+                    self.part = (*outside, *(c for c in map(self._sized, stmt.within) if not c.verdict),
                                  *([these] if turns < all_turns else []))
                     # what is computed once is known afterwards, too
                     inside = known if turns == 1 else set(known)
-                    self.check(stmt.body, inside, loop if stmt.kind == "rows" else loop or stmt.kind)
+                    self.check(stmt.body, inside, loop if stmt.by == "rows" else loop or stmt.by)
                     self.part = outside
                 case ir.If():
                     self.check(stmt.body, known, loop)
@@ -302,6 +304,12 @@ class _KernelChecker(_Written):
                     self._combine(folds, known)
                 case _ if isinstance(stmt, ir.Scalar):
                     self._scalar(stmt, known, loop)
+
+    def _sized(self, condition: Within) -> Within:
+        """A condition of a loop, its variables with their extents."""
+        terms = ((c, a._replace(size=self.sizes.get(a.var, a.size)) if isinstance(a, Digit) else a)
+                 for c, a in condition.index.terms)
+        return replace(condition, index=Index(condition.index.const, tuple(terms)))
 
     def _scalar(self, stmt: ir.Scalar, known: set[str], loop: str) -> None:
         for name in ir.operands(stmt):

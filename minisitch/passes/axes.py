@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..kernel import Kernel, ir
-from ..kernel.nests import accesses, parts, rewritten, with_folds, with_indices
-from ..stitch.index import ZERO, Digit, Index, Quotient, Remainder, Within, variable
+from ..kernel.nests import accesses, parts, rewritten, with_folds, with_indices, with_nest
+from ..stitch.index import ZERO, Digit, Index, Quotient, Remainder, Within, variable, whole
 
 Axis = tuple[str, int, int]  # name, stride, size; a flat loop's axes are listed minor first
 
@@ -94,16 +94,27 @@ def with_whole_chunks(kernel: Kernel) -> Kernel:
     """
     segments, buffers = [], {b.name: b for b in kernel.buffers}
     for segment in kernel.segments:
-        whole = inner_columns(segment) if segment.chunks > 1 else 1
-        chunk = -(-segment.chunk // whole) * whole
+        columns = inner_columns(segment) if segment.chunks > 1 and all(map(is_flat, segment.phases)) else 1
+        chunk = -(-segment.chunk // columns) * columns
         if chunk == segment.chunk or chunk >= segment.columns:
             segments.append(segment)
             continue
         for name in {a.buffer for a in accesses(segment, segment.nest)}:
             if buffers[name].scope == "shared" and buffers[name].size == segment.chunk:
                 buffers[name] = replace(buffers[name], size=chunk)
-        segments.append(replace(segment, chunk=chunk))
+        segments.append(_with_chunk(segment, chunk))
     return replace(kernel, segments=tuple(segments), buffers=tuple(buffers.values()))
+
+
+def _with_chunk(segment: ir.Segment, chunk: int) -> ir.Segment:
+    """The segment with chunks of another size, and with loops of as many turns."""
+    def longer(stmt: ir.Stmt) -> ir.Nest:
+        if not isinstance(stmt, ir.Loop) or "start" not in stmt.first.variables:
+            return (stmt,)
+        return (replace(stmt, turns=chunk),)
+
+    phases = tuple(with_nest(p, rewritten(p.nest, longer)) for p in segment.phases)
+    return replace(segment, chunk=chunk, phases=phases)
 
 
 def inner_columns(segment: ir.Segment) -> int:
@@ -147,8 +158,7 @@ def nest(segment: ir.Segment, phase: ir.Phase, columns: Sequence[Axis],
         if not isinstance(stmt, ir.Loop):
             return (with_indices(stmt, rewrite),)
         if stmt.var == "ser":
-            reduced = [ir.Loop(name, 0, size, (), part=stmt.part * (len(serial) == 1))
-                       for name, _, size in reversed(serial)]
+            reduced = [stmt] if len(serial) == 1 else [ir.Loop(name, ZERO, size, ()) for name, _, size in reversed(serial)]
             return loops_over([*reduced, *inner], stmt.body)
         starts, turns, ends = _parted(stmt.body)
         if phase.serial == 1:
@@ -157,7 +167,7 @@ def nest(segment: ir.Segment, phase: ir.Phase, columns: Sequence[Axis],
         if any(isinstance(s, ir.Start) and s.fold.buffer for s in starts):
             column = variable("col", width)
             cells = with_folds(starts, lambda f: replace(f, cell=column))
-            starts = tuple(ir.Loop("col", 0, width, (s,)) for s in cells)
+            starts = tuple(ir.Loop("col", ZERO, width, (s,)) for s in cells)
             ends = loops_over(inner, ends)
         return loops_over(around, (*starts, *turns, *ends))
 
@@ -171,13 +181,13 @@ def _column_loops(phase: ir.Phase, columns: Sequence[Axis], chunk: int,
 
     ``chunk`` is how many a task has, or 0 if it has all.
     """
-    outer, *inner = (ir.Loop(name, 0, n, ()) for name, _, n in reversed(columns))
+    outer, *inner = (ir.Loop(name, ZERO, n, ()) for name, _, n in reversed(columns))
+    first = whole(outer.var) * math.prod(loop.turns for loop in inner)  # of the columns that a turn takes
+    in_row = (Within(first, 0, chunk), Within(whole("start") + first, 0, phase.cols)) if chunk else ()
     if block and (chunk or phase.cols % block):
-        column = variable(outer.var, outer.last) * block + variable(inner[0].var, block)
-        within = Within(column, 0, chunk or phase.cols)
-        inner = [replace(inner[0], part="chunk" if chunk else "", within=(within,))]
-    step = math.prod(loop.last for loop in inner)
-    return [replace(outer, part="chunk_turns" if chunk else "", step=step), *inner]
+        ends = in_row or (Within(first, 0, phase.cols),)
+        inner = [replace(inner[0], within=tuple(replace(c, index=c.index + whole(inner[0].var)) for c in ends))]
+    return [replace(outer, within=in_row), *inner]
 
 
 def loops_over(loops: Sequence[ir.Loop], body: ir.Nest) -> ir.Nest:
@@ -187,9 +197,10 @@ def loops_over(loops: Sequence[ir.Loop], body: ir.Nest) -> ir.Nest:
     return body
 
 
-def over_rows(rows: int, nest: ir.Nest) -> ir.Nest:
-    """A core takes a batch of rows through the nest, one after the other."""
-    return (ir.Loop("lane_row", 0, rows, (ir.Let("row", "first_row + lane_row"), *nest), "rows"),)
+def over_rows(rows: int, of: int, nest: ir.Nest) -> ir.Nest:
+    """A core takes a batch of rows through the nest, one after the other. There are ``of`` rows in all."""
+    row = whole("first_row") + whole("lane_row")
+    return (ir.Loop("lane_row", ZERO, rows, (ir.Let("row", row), *nest), by="rows", within=(Within(row, 0, of),)),)
 
 
 def _parted(body: ir.Nest) -> tuple[ir.Nest, ir.Nest, ir.Nest]:

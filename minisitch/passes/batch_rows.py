@@ -70,7 +70,7 @@ def take_together(segment: ir.Segment,
     kept = {a.buffer: buffers[a.buffer] for a in accesses(segment, segment.nest)}
     kept = {name: b for name, b in kept.items() if b.role == "kept"}
     starts = {name: here * b.size for name, b in sorted(kept.items())}
-    phases = tuple(_over_rows(_apart(p, starts), rows, places) for p in segment.phases)
+    phases = tuple(_over_rows(_apart(p, starts), rows, segment.rows, places) for p in segment.phases)
     longer = (replace(kept[name], size=kept[name].size * rows) for name in starts)
     return replace(segment, phases=phases, step=rows), (*longer, *made.values())
 
@@ -116,7 +116,7 @@ def _apart(phase: ir.Phase, starts: Mapping[str, Index]) -> ir.Phase:
         phase, lambda s: replace(s, index=s.index + starts[s.buffer]) if s.buffer in starts else s)
 
 
-def _over_rows(phase: ir.Phase, rows: int, places: Mapping[str, ir.Load]) -> ir.Phase:
+def _over_rows(phase: ir.Phase, rows: int, of: int, places: Mapping[str, ir.Load]) -> ir.Phase:
     """The phase in a loop over rows.
 
     It first fetches what it reads of earlier phases, and puts away what it makes for later ones.
@@ -135,4 +135,4 @@ def _over_rows(phase: ir.Phase, rows: int, places: Mapping[str, ir.Load]) -> ir.
 
     read = _read(phase) - own
     loads = (load for name, load in places.items() if name in read)
-    return replace(phase, nest=over_rows(rows, (*loads, *rewritten(phase.nest, put_away))))
+    return replace(phase, nest=over_rows(rows, of, (*loads, *rewritten(phase.nest, put_away))))

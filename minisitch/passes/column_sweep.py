@@ -16,7 +16,7 @@ import math
 from dataclasses import replace
 
 from ..kernel import Kernel, ir
-from ..kernel.nests import parts, rewritten
+from ..kernel.nests import parts, rewritten, with_nest
 from . import axes
 from .nest_loops import in_rows, with_rows
 from .registry import kernel_pass
@@ -42,8 +42,18 @@ def _swept(kernel: Kernel, segment: ir.Segment) -> ir.Segment:
     phases = tuple(p if sweep == 1 else _swept_phase(kernel, segment, p, sweep)
                    for p, sweep in zip(segment.phases, sweeps, strict=True))
     common = math.lcm(*sweeps)
-    size = -(-segment.slice_size // common) * common
-    return replace(segment, phases=phases, slice_size=size)
+    swept = replace(segment, slice_size=-(-segment.slice_size // common) * common)
+
+    def sliced(stmt: ir.Stmt) -> ir.Nest:
+        """A slice has whole sweeps."""
+        if not isinstance(stmt, ir.Loop) or stmt.var not in ("ser", "s0"):
+            return (stmt,)
+        sweep = math.prod(loop.turns for loop in ir.each(stmt.body, ir.Loop) if loop.var == "swept")
+        return (ir.of_slice(stmt, swept, sweep),)
+
+    if segment.slices > 1:
+        phases = tuple(with_nest(p, rewritten(p.nest, sliced)) for p in phases)
+    return replace(swept, phases=phases)
 
 
 def _swept_phase(kernel: Kernel, segment: ir.Segment, phase: ir.Phase, sweep: int) -> ir.Phase:
@@ -53,13 +63,11 @@ def _swept_phase(kernel: Kernel, segment: ir.Segment, phase: ir.Phase, sweep: in
     nested = axes.nest(segment, rows_of_sums, axes.column_axes(segment, phase), serial, inside=1)
 
     def inwards(stmt: ir.Stmt) -> ir.Nest:
-        """The rows of a sweep are the innermost loop, and a slice has whole sweeps."""
+        """The rows of a sweep are the innermost loop."""
         if isinstance(stmt, ir.Loop) and stmt.var == "swept":
             (column,) = stmt.body
             assert isinstance(column, ir.Loop)
-            return (replace(column, body=(replace(stmt, body=column.body, kind="unrolled"),)),)
-        if isinstance(stmt, ir.Loop) and stmt.var == "s0" and segment.slices > 1:
-            return (replace(stmt, part="slice", step=sweep),)
+            return (replace(column, body=(replace(stmt, body=column.body, by="unrolled"),)),)
         return (stmt,)
 
     return axes.with_parts(replace(nested, nest=rewritten(nested.nest, inwards)))

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from ..kernel import Kernel, ir
 from ..kernel.nests import parts, rewritten, with_phases
-from ..stitch.index import ZERO, Within, variable
+from ..stitch.index import ZERO, Index, Within, variable
 from .registry import kernel_pass
 
 MOST_CUTS = 3  # of an innermost loop; with more it stays whole
@@ -33,13 +33,13 @@ def _cut(phase: ir.Phase) -> ir.Phase:
     if len(loops) != 1:
         return phase
     loop = loops[0]
-    if loop.part or loop.within or loop.kind != "serial" or not loop.var.startswith("c"):
+    if loop.within or loop.by != "one" or not loop.var.startswith("c"):
         return phase
     guards = (c for s in parts(phase).body for c in getattr(s, "guard", ()))
     cuts = sorted({edge for c in guards for edge in _span(c, loop) or () if 0 < edge < loop.last})
     if not 0 < len(cuts) <= MOST_CUTS:
         return phase
-    pieces = tuple(replace(loop, first=first, last=last, body=within(loop.body, loop, first, last))
+    pieces = tuple(replace(loop, first=Index(first), turns=last - first, body=within(loop.body, loop, first, last))
                    for first, last in pairwise([0, *cuts, loop.last]))
     return replace(phase, nest=rewritten(phase.nest, lambda s: pieces if s == loop else (s,)))
 

@@ -127,7 +127,7 @@ class _Lives:
 
 def _by_warps(phase: ir.Phase) -> bool:
     """Whether a column is a warp's, and not one thread's."""
-    return any(loop.kind == "warps" for loop in ir.each(phase.nest, ir.Loop))
+    return any(loop.by == "warps" for loop in ir.each(phase.nest, ir.Loop))
 
 
 def _loops(kernel: Kernel, scope: str) -> Iterator[_Loop]:

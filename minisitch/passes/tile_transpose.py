@@ -44,7 +44,7 @@ def _tiled(segment: ir.Segment) -> ir.Segment:
         """The rows of a tile stand inside its loop over blocks of columns."""
         if not isinstance(stmt, ir.Loop) or stmt.var != "c0":
             return (stmt,)
-        return (replace(stmt, body=over_rows(TILE_ROWS, (*parts(nested).before, *stmt.body))),)
+        return (replace(stmt, body=over_rows(TILE_ROWS, segment.rows, (*parts(nested).before, *stmt.body))),)
 
     inside = tuple(s for s in nested.nest if s not in parts(nested).before)
     nested = replace(nested, nest=rewritten(inside, tiled))

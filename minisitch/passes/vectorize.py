@@ -34,7 +34,7 @@ from ..kernel import Kernel, ir
 from ..kernel.nests import parts, rewritten
 from ..ops import itemsize
 from ..stitch.compose import Merging
-from ..stitch.index import ZERO, Index, side_by_side, variable
+from ..stitch.index import ZERO, Guard, Index, Within, in_order, side_by_side, variable, whole
 from ..stitch.mapping import COLUMNS, MANY_REGISTERS, WARP, ThreadMap, power_of_two_at_least
 from ..stitch.plan import StitchPlan, fill_block
 from ..stitch.subroots import SegmentKey
@@ -369,15 +369,14 @@ class _Group:
                 return (stmt,)
             inside = (*body, *(s for s in stmt.body if isinstance(s, ir.Accumulate)))
             if self.width > 1:
-                names = (ir.Let("col", f"{ir.FIRST} + each"),) if _names_column(body) else ()
-                inside = (ir.Loop("each", 0, self.width, (*names, *inside), "vector"),)
+                column = in_order(whole(ir.FIRST), whole("each"))
+                names = (ir.Let("col", column),) if _names_column(body) else ()
+                inside = (ir.Loop("each", ZERO, self.width, (*names, *inside), by="vector"),)
             inside = (*loads, *inside, *stores)
             if turns:
                 return (self._turns(turns, inside, bool(loads or stores) or _names_column(body)),)
             # The columns that no group takes are taken one at a time.
-            whole = self.cols - self.cols % self.width
-            groups = replace(stmt, var=ir.FIRST, last=whole, body=inside, step=self.width)
-            return (groups, replace(stmt, first=whole)) if whole < self.cols else (groups,)
+            return self._groups(stmt, inside)
 
         return replace(phase, nest=rewritten(phase.nest, grouped_columns))
 
@@ -417,19 +416,31 @@ class _Group:
                 body.append(ir.Store(row, at + each, value, (), stmt.node))
         return tuple(moves[False]), tuple(body), tuple(moves[True])
 
+    def _groups(self, loop: ir.Loop, inside: ir.Nest) -> ir.Nest:
+        """A loop over columns as one over groups. The columns that no group takes are taken one at a time."""
+        grouped = self.cols - self.cols % self.width
+        groups = replace(loop, var=ir.FIRST, turns=-(-min(loop.turns, grouped) // self.width), step=self.width, body=inside,
+                         within=_with_end(loop, ir.FIRST, grouped))
+        if grouped == self.cols:
+            return (groups,)
+        if not self.split:
+            return groups, replace(loop, first=Index(grouped), turns=self.cols - grouped)
+        return groups, replace(loop, within=(Within(whole("col"), grouped, self.cols),))
+
     def _turns(self, turns: int, inside: ir.Nest, named: bool) -> ir.Loop:
         """A thread's groups of columns, each written out, so that registers have fixed numbers."""
-        own = f"lane * {self.width}" if self.width > 1 else "lane"
         stride = self.threads * self.width
         first = ir.FIRST if self.width > 1 else "col"
-        last = "stop" if self.split else str(self.cols) if turns * stride > self.cols else ""
-        conditions = ["live"] * self.segment.ragged + ([f"{first} < {last}"] if last else [])
-        if conditions:
-            inside = (ir.If(" and ".join(conditions), inside),)
-        if last or named:
-            own = f"start + {own}" if self.split else own
-            inside = (ir.Let(first, f"{own} + turn * {stride}"), *inside)
-        return ir.Loop("turn", 0, turns, inside, "unrolled")
+        start = [whole("start")] if self.split else []
+        chunk = [Within(in_order(whole(first), whole("start") * -1), 0, self.segment.chunk)] if self.split else []
+        row = [Within(whole(first), 0, self.cols)] if self.split or turns * stride > self.cols else []
+        live = [Within(whole("row"), 0, self.segment.rows)] if self.segment.ragged else []
+        if guard := (*live, *chunk, *row):
+            inside = (ir.If(guard, inside),)
+        if row or named:
+            place = in_order(*start, whole("lane") * self.width, whole("turn") * stride)
+            inside = (ir.Let(first, place), *inside)
+        return ir.Loop("turn", ZERO, turns, inside, by="unrolled")
 
     def _in_order(self, stmt: ir.Load | ir.Store, phase: ir.Phase) -> bool:
         """Whether the access may leave the loop over a group: loads go before it, stores behind it.
@@ -441,6 +452,12 @@ class _Group:
         return all(s.index == stmt.index for s in moves
                    if isinstance(s, ir.Load) != isinstance(stmt, ir.Load)
                    and owners[s.buffer] == owners[stmt.buffer])
+
+
+def _with_end(loop: ir.Loop, var: str, end: int) -> Guard:
+    """The guard of a loop whose variable is now ``var`` and ends before ``end``."""
+    column = whole(loop.var)
+    return tuple(Within(whole(var), 0, end) if c.index == column else c for c in loop.within)
 
 
 def _computed(body: Iterable[ir.Scalar]) -> frozenset[str]:

@@ -85,7 +85,7 @@ class _Windows:
         if isinstance(stmt, ir.Load) and stmt.clamp:
             return stmt
         *_, around, last = (None, *innermost.loops)
-        inner = [x for x in (around if last.kind == "unrolled" else None, last) if x]
+        inner = [x for x in (around if last.by == "unrolled" else None, last) if x]
         changing = {x.var for x in inner}
         mine = [t for t in stmt.index.terms if changing & Index(0, (t,)).variables]
         base = Index(stmt.index.const, tuple(t for t in stmt.index.terms if t not in mine))
@@ -101,8 +101,8 @@ class _Windows:
         # With the piece before, so it lies in the buffer.
         shared = (stmt.buffer, base, stmt.guard) in self.windows
         inside = base.bounds[0] >= 0 and base.bounds[1] + length <= self.sizes[stmt.buffer]
-        if last.first and not shared and not inside:
-            skipped = whole[0][0] * last.first
+        if last.first.const and not shared and not inside:
+            skipped = whole[0][0] * last.first.const
             base, place, length = base + skipped, place + -skipped, length - skipped
         if length < 1:
             return stmt  # no column is in it

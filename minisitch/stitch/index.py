@@ -94,6 +94,10 @@ class Index(NamedTuple):
         return frozenset(leaf.var for leaf in self.leaves()
                          if isinstance(leaf, Loaded))
 
+    def times(self, name: str) -> int:
+        """How often a whole variable (``whole``) counts in it."""
+        return sum(c for c, atom in self.terms if atom == Digit(name, 1, UNBOUNDED))
+
     def leaves(self) -> Iterator[VariableAtom]:
         """Its digits and loaded integers, also those inside quotients and remainders."""
         for _, atom in self.terms:
@@ -146,6 +150,20 @@ ZERO = Index()
 def variable(name: str, size: int) -> Index:
     """A loop variable over ``range(size)``. With one value only it is the constant 0."""
     return _of(Digit(name, 1, size)) if size > 1 else ZERO
+
+
+# The size of a digit that is all of its variable, where nothing depends on how far that one runs.
+UNBOUNDED = 1 << 62
+
+
+def whole(name: str) -> Index:
+    """A variable, whatever its extent: as guards compare it, and as ``Let`` adds it up."""
+    return _of(Digit(name, 1, UNBOUNDED))
+
+
+def in_order(*parts: Index) -> Index:
+    """Their sum, which prints in this order. It is not canonical, so it stands in no other index."""
+    return Index(sum(part.const for part in parts), tuple(term for part in parts for term in part.terms))
 
 
 def loaded(name: str, size: int) -> Index:
@@ -365,7 +383,7 @@ def _show_atom(atom: Atom, extents: Mapping[str, int], names: Mapping[str, str])
         text = names.get(atom.var, atom.var)
         if atom.stride > 1:
             text += f" // {atom.stride}"
-        if atom.stride * atom.size != extents.get(atom.var, atom.stride * atom.size):
+        if atom.size < UNBOUNDED and atom.stride * atom.size != extents.get(atom.var, atom.stride * atom.size):
             text += f" % {atom.size}"
         return text
     sign = "//" if isinstance(atom, Quotient) else "%"

@@ -196,7 +196,7 @@ def _share(kernel: Kernel, segments: Sequence[ir.Segment]) -> float:
 def _in_flight(segment: ir.Segment) -> int:
     """Columns that a thread loads at once. It counts as that many threads of one column."""
     written_out = ("vector", "unrolled")
-    return min(COLUMNS, max((math.prod(x.last for x in i.loops if x.kind in written_out)
+    return min(COLUMNS, max((math.prod(x.last for x in i.loops if x.by in written_out)
                              for p in segment.phases for i in parts(p).innermost), default=1))
 
 
@@ -263,10 +263,10 @@ class _Loops:
 
     def _phase(self, segment: ir.Segment, phase: ir.Phase) -> None:
         trips = segment.rows * phase.cols * phase.serial
-        extent = {x.var: x.last for i in parts(phase).innermost for x in i.loops if x.kind not in ("rows", "unrolled")}
+        extent = {x.var: x.last for i in parts(phase).innermost for x in i.loops if x.by not in ("rows", "unrolled")}
         name, n = next(((name, n) for name, n in reversed(extent.items()) if n > 1), ("ser", phase.serial))
         pieces, before = [(i.loops[-1], i.body) for i in parts(phase).innermost], parts(phase).before
-        loops = [(x.last - x.first if x.var == name else n, body) for x, body in pieces]
+        loops = [(x.last - x.first.const if x.var == name else n, body) for x, body in pieces]
         if all(p.cols * p.serial == 1 for p in segment.phases):  # the loop over rows is innermost
             name, n, before = "row", segment.rows, ()
             loops = [(n, parts(phase).before + parts(phase).body)]
