@@ -58,8 +58,6 @@ REFUSED = {
     "np.ma.masked_array(x, x > 0)": ("np.ma.MaskedArray() of", "np.where(mask, other, x)"),
     "collections.Counter(x)": ("hash() of", "outside"), "np.frompyfunc(abs, 1, 1)(x)": ("the ufunc abs", "NumPy functions"),
     "np.ma.masked_where(x > 0, x)": ("masked_where: the graph has no operation for it", "where=~mask in reductions"),
-    "np.fromiter(x, float)": ("np.fromiter: ", "Write np.stack([...])"), "np.fromiter((e for e in x), float)": ("np.fromiter: ", "np.stack"),
-    "np.fromiter(itertools.cycle(x), float, 3)": ("np.fromiter: ", "np.stack"),
     "[e for _, e in np.ndenumerate(x)]": ("np.ndenumerate() of", "x[i]"), "np.save('x.npy', x)": ("np.save: ", "outside"),
     "operator.index(x.argmax())": ("use as a Python integer", "np.take(values, x, axis=0)"),
 }

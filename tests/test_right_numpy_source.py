@@ -129,7 +129,7 @@ REMEDIES = {  # what is refused -> what its error says to write
     "np.piecewise(v, [v > 1], [np.square, 7])": "np.select([v > 1], [np.square(v)], 7.0)",
     "np.insert(v, [1, 1], v[:2])": "np.concatenate([v[:1], v[:2], v[1:]])",
     "np.r_[v, v]": "np.concatenate([v, v])",
-    "np.float32(v[0])": "v[0].astype(np.float32)", "v.view()": "v[:]",
+    "np.int32(v[0])": "v[0].astype(np.int32)", "v.view()": "v[:]",
 }
 
 

@@ -48,7 +48,6 @@ FOLLOWED = {
     "np.digitize(x, t)": ("np.sum(t <= x[..., None], axis=-1)", "np.sum(bins <= x[..., None], axis=-1)"),
     "np.insert(x, k[:2] % 2, 7.0)": ("np.concatenate([[7.0], x[:1], [7.0], x[1:]])", "np.concatenate([x[:i], values, x[i:]])"),
     "np.isin(x, np.tile(y, 9))": ("np.any(x[..., None] == np.ravel(np.tile(y, 9)), axis=-1)", "np.any(x[..., None] == np.ravel(values), axis=-1)"),
-    "np.fromiter((e * 2 for e in x), float)": ("np.stack([e * 2 for e in x]).astype(float)", "np.stack([...]) of the elements"),
     "np.array([e for e in np.nditer(x)])": ("np.stack([x[i] for i in range(x.shape[0])])", "for i in range(x.shape[0]): x[i]"),
     "np.choose(k % 2, [x, y])": ("np.select([k % 2 == 0, k % 2 == 1], [x, y])", "np.select([k == 0, k == 1], [a, b])"),
     "np.piecewise(x, [x < 0, x >= 0], [lambda e: -e, lambda e: e * 2])": ("np.select([x < 0, x >= 0], [-x, x * 2])", "np.select(conditions, [f(x), g(x)])"),

@@ -1,11 +1,13 @@
 """What real programs call: ufuncs of SciPy, linspace, quantiles, convolutions, strides."""
 
 # ruff: noqa: B023  each function is called at once
+import itertools
 import sys
 
 import numpy as np
 import pytest
 import scipy.special as sp
+from sources import evaluated
 
 import minisitch as ms
 from minisitch.errors import GraphError
@@ -170,3 +172,12 @@ def test_the_methods_of_a_class_are_rewritten_together():
     before = rewrite._compiled_statement.cache_info().misses
     same(lambda x: Layers().first(x), X)
     assert rewrite._compiled_statement.cache_info().misses <= before + 2, "this function's, and the class's"
+
+
+# ---------------------------------------------------------------- what NumPy does not ask
+@pytest.mark.parametrize("line", [
+    "np.fromiter(x[0], float)", "np.fromiter((e * 2 for e in x[0]), np.float32)", "np.fromiter(itertools.cycle(x[0]), float, 5)",
+    "np.float32(x[0, 0]) + np.float16(x)", "np.mean([x[0], x[1]])", "np.take([1, 2], x.astype(int) % 2)"])
+def test_numpys_c_code_that_asks_nothing_is_traced(line):
+    function = evaluated(f"lambda x: {line}", {"np": np, "itertools": itertools})
+    same(function, X)

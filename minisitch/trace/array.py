@@ -175,10 +175,10 @@ class OutsideStorage(Storage):
     ``name`` is how the program refers to it.
     """
 
-    __slots__ = ("array", "name", "recorder")
+    __slots__ = ("array", "name", "recorder", "type")
 
     def __init__(self, recorder: Recorder, array: np.ndarray, name: str) -> None:
-        self.recorder, self.array, self.name = recorder, array, name
+        self.recorder, self.array, self.name, self.type = recorder, array, name, TensorType(array.shape, array.dtype.name)
         super().__init__(-1, False, frozenset([id(array)]))
 
     node = property(lambda self: self.recorder.capture(self.array), lambda self, node: None)  # type: ignore[assignment]

@@ -16,9 +16,10 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 import re
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,9 @@ from .array import (
     method,
     operand,
     record,
+    require,
     settle,
+    stand_in,
     strides_of,
 )
 from .calls import INSTEAD, NUMPY
@@ -79,14 +82,12 @@ def empty_like(prototype, dtype=None, order="K", subok=True, shape=None, *, devi
     return fresh(empty.node, lies_in_rows(order, like), scalar=False)
 
 
-@replaces(np.zeros, np.empty)
-def zeros(shape, dtype=None, order="C", *, device=None, like=None):
-    return full(shape, 0, dtype or float, order)
+def _filled(value: int) -> Callable:
+    return lambda shape, dtype=None, order="C", *, device=None, like=None: full(shape, value, dtype or float, order)
 
 
-@replaces(np.ones)
-def ones(shape, dtype=None, order="C", *, device=None, like=None):
-    return full(shape, 1, dtype or float, order)
+for _function, _value in ((np.zeros, 0), (np.empty, 0), (np.ones, 1)):
+    replaces(_function)(_filled(_value))
 
 
 def _diagonals(op: str, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, order: str = "C",
@@ -105,8 +106,7 @@ replaces(np.identity)(lambda n, dtype=float, *, like=None: _diagonals("eq", n, d
 @replaces(np.arange)
 def arange(*args, dtype=None, device=None, like=None, **named):
     """Integers become an iota, scaled and shifted if needed. Other numbers are NumPy's array."""
-    args, named, dtype = tuple(map(plain, args)), {key: plain(each) for key,
-                                                   each in named.items()}, plain(dtype)
+    args, named = tuple(map(plain, args)), {key: plain(each) for key, each in named.items()}
     if any(map(is_traced, (*args, *named.values()))):
         raise refuse("np.arange with a traced number", "its length depends on values",
                      "Pass the number as a Python int, n and not np.int64(n): "
@@ -122,6 +122,13 @@ def arange(*args, dtype=None, device=None, like=None, **named):
     return record("add", result, constant(start, values.shape, values.dtype)) if start else result
 
 
+@replaces(np.fromiter)
+def fromiter(iter, dtype, count=-1, *, like=None):
+    values = [*itertools.islice(iter, None if count < 0 else count)]
+    require(not any(map(np.ndim, values)))
+    return array(values, dtype) if is_traced(values) else np.fromiter(values, dtype, count)
+
+
 @replaces(np.array)
 def array(object, dtype=None, *, copy=True, order="K", subok=False, ndmin=0, like=None):
     """A copy of a traced array, or a stack of a list with one in it. Otherwise NumPy's array."""
@@ -132,9 +139,8 @@ def array(object, dtype=None, *, copy=True, order="K", subok=False, ndmin=0, lik
     if result is not object or copy or result.is_scalar:
         result = fresh(result.node, lies_in_rows(order, result), scalar=False)
     elif result.ndim and order in ("C", "F"):
-        result = asfortranarray(result) if order == "F" else ascontiguousarray(result)
-    if copy is False and result is not object:
-        raise ValueError("Unable to avoid copy while creating an array as requested.")
+        result = _laid_out(result, order)
+    require(copy is not False or result is object)
     return np.reshape(result, (1,) * (ndmin - result.ndim) + result.shape) if result.ndim < ndmin else result
 
 
@@ -144,33 +150,24 @@ def _said(value: Any) -> Any:
     return value if method is None else call(method, value)
 
 
-@replaces(np.ascontiguousarray)
-def ascontiguousarray(a, dtype=None, *, like=None):
-    """The array itself if it is known to be in C order, else a copy. At least one axis."""
-    if not is_traced(a):
-        return np.ascontiguousarray(a, dtype)
-    return _laid_out(lift(a) if dtype is None else cast(lift(a), dtype), strides_of(np.shape(a)))
-
-
-@replaces(np.asfortranarray)
-def asfortranarray(a, dtype=None, *, like=None):
-    """The array itself if it is known to be in Fortran's order, else a copy. At least one axis."""
-    if not is_traced(a):
-        return np.asfortranarray(a, dtype)
-    return _laid_out(lift(a) if dtype is None else cast(lift(a), dtype),
-                     strides_of(np.shape(a)[::-1])[::-1])
-
-
-def _laid_out(x: TracedArray, strides: tuple[int, ...]) -> Any:
-    mine = x.strides_in_elements
-    lies = mine is not None and all(a == b for a, b, n in zip(mine, strides, x.shape, strict=True)
-                                    if n != 1)
-    given = x
-    if not (x.ndim and lies):
-        given = fresh(x.node, scalar=False)
-        given.strides_in_elements = strides
+def _laid_out(x: TracedArray, order: str) -> Any:
+    """The array itself if it is known to lie in this order, else a copy. At least one axis."""
+    lies = x.ndim and x.strides_in_elements is not None and getattr(stand_in(x).flags, f"{order.lower()}_contiguous")
+    given = x if lies else fresh(x.node, scalar=False)
+    if not lies:
+        given.strides_in_elements = strides_of(x.shape) if order == "C" else strides_of(x.shape[::-1])[::-1]
     x.recorder.by_layout(x, given)
     return given if given.ndim else np.reshape(given, 1)
+
+
+def _contiguous(function: Callable, order: str) -> Callable:
+    def contiguous(a, dtype=None, *, like=None):
+        return _laid_out(lift(a) if dtype is None else cast(lift(a), dtype), order) if is_traced(a) else function(a, dtype)
+    return contiguous
+
+
+for _function, _order in ((np.ascontiguousarray, "C"), (np.asfortranarray, "F")):
+    replaces(_function)(_contiguous(_function, _order))
 
 
 @replaces(np.asarray, np.asanyarray)
@@ -241,20 +238,17 @@ def isscalar(element):
     return element.is_scalar if isinstance(element, TracedArray) else np.isscalar(element)
 
 
-def _stacking(function: Callable) -> Callable:
-    """A reduction that also takes a list of traced arrays.
-
-    NumPy does not dispatch ``np.mean([a, b])``, since its argument is a list.
-    """
-    @functools.wraps(function)
-    def of_a_list(a: Any, *args: Any, **kwargs: Any) -> Any:
-        return function(lift(a) if is_traced(a) else a, *args, **kwargs)
-    return of_a_list
+def _dispatching(function: Callable) -> Callable:
+    """NumPy asks no list of traced arrays, no indices of ``np.take``, and classes of NumPy ask nothing."""
+    @functools.wraps(function, updated=())
+    def dispatch(*args: Any, **kwargs: Any) -> Any:
+        asks = any(is_traced(each) and type(each) is not Number for each in (*args, *kwargs.values()))
+        return _recorded(function, args, kwargs) if asks else function(*args, **kwargs)
+    return dispatch
 
 
-for _reduction in (np.sum, np.prod, np.mean, np.var, np.std, np.max, np.min, np.any, np.all,
-                   np.argmax, np.argmin):
-    INSTEAD[_reduction] = _stacking(_reduction)
+for _name in "sum prod mean var std max min any all argmax argmin take nditer finfo iinfo".split():
+    INSTEAD[getattr(np, _name)] = _dispatching(getattr(np, _name))
 
 
 @replaces(float)
@@ -272,35 +266,31 @@ for _type in (np.float16, np.float32, np.float64):
     replaces(_type)(_converting(_type))
 
 
-@replaces(np.take)
-def take(a, indices, axis=None, out=None, mode="raise"):
-    """NumPy does not dispatch on the indices."""
-    return np.take(lift(a) if is_traced(indices) else a, indices, axis, out, mode)
-
-
 # ---------------------------------------------------------------- what cannot be recorded
-DATA_DEPENDENT = (np.nonzero, np.argwhere, np.flatnonzero, np.unique, np.extract, np.compress,
-                  np.union1d, np.intersect1d, np.setdiff1d, np.trim_zeros)
+LAPACK = ("solve tensorsolve inv tensorinv pinv cholesky qr svd svdvals eig eigh eigvals eigvalsh "
+          "det slogdet lstsq cond matrix_rank")
+FULL = "Keep a mask of the full shape and use np.where(mask, a, b), np.count_nonzero or where="
+BINS = ("Choose n bins, and the bin of each value: counts = np.zeros(n, np.int64), "
+        "then np.add.at(counts, bin, 1)")
+REFUSED = {
+    "nonzero argwhere flatnonzero unique extract compress union1d intersect1d setdiff1d trim_zeros":
+        ("the shape of its result depends on values", FULL),
+    "save savez savez_compressed savetxt": (NO_VALUE, REMEDIES["save"]),  # before they make a file
+    "histogram": ("where its bins lie depends on values", BINS),
+    "bincount": ("how many counts it has depends on values", BINS),
+    "linalg." + LAPACK.replace(" ", " linalg."): ("LAPACK computes it, and the graph has no operation for that", APART),
+}
 
 
-def _refusing(seen: str, reason: str, remedy: str) -> Callable:
+def _refusing(name: str, reason: str, remedy: str) -> Callable:
     def handler(*args: Any, **kwargs: Any) -> Any:
-        raise refuse(seen, reason, remedy)
+        raise refuse(f"np.{name}", reason, remedy)
     return handler
 
 
-for _function in DATA_DEPENDENT:
-    handles(_function)(_refusing(
-        f"np.{_function.__name__}", "the shape of its result depends on values",
-        "Keep a mask of the full shape and use np.where(mask, a, b), np.count_nonzero or where="))
-for _function in (np.save, np.savez, np.savez_compressed, np.savetxt):  # before they make a file
-    handles(_function)(_refusing(f"np.{_function.__name__}", NO_VALUE, REMEDIES["save"]))
-for _function, _what in ((np.histogram, "where its bins lie depends"),
-                         (np.bincount, "how many counts it has depends")):
-    handles(_function)(_refusing(
-        f"np.{_function.__name__}", f"{_what} on values",
-        "Choose n bins, and the bin of each value: counts = np.zeros(n, np.int64), "
-        "then np.add.at(counts, bin, 1)"))
+for _names, _why in REFUSED.items():
+    for _name in _names.split():
+        handles(operator.attrgetter(_name)(np))(_refusing(_name, *_why))
 
 
 @replaces(np.ndarray)
@@ -310,7 +300,7 @@ def ndarray(*args, **options):
     A view of a buffer stays NumPy's.
     """
     new = len(args) <= 2 and options.keys() <= {"shape", "dtype", "order"}
-    return zeros(*args, **options) if new else np.ndarray(*args, **options)
+    return INSTEAD[np.zeros](*args, **options) if new else np.ndarray(*args, **options)
 
 
 # ---------------------------------------------------------------- NumPy's own Python code
@@ -322,11 +312,6 @@ def opened(func: Callable) -> Any:
 
 
 HIDDEN = "its source does something that cannot be recorded"
-LAPACK = ("solve tensorsolve inv tensorinv pinv cholesky qr svd svdvals eig eigh eigvals eigvalsh "
-          "det slogdet lstsq cond matrix_rank")
-for _name in LAPACK.split():
-    handles(getattr(np.linalg, _name))(_refusing(
-        f"np.linalg.{_name}", "LAPACK computes it, and the graph has no operation for that", APART))
 
 
 def _of_numbers(x: Number, func: Callable, types: Any, args: tuple, kwargs: dict) -> Any:
@@ -401,25 +386,3 @@ def _traced_source(func: Callable, args: Sequence[Any], kwargs: dict[str, Any]) 
 
 
 NUMPY["source"] = _traced_source
-
-
-def _guarded(func: Callable) -> Callable:
-    """A class of NumPy that asks its arguments nothing: traced ones are refused."""
-    @functools.wraps(func, updated=())
-    def guard(*args: Any, **kwargs: Any) -> Any:
-        if any(is_traced(each) and type(each) is not Number for each in (*args, *kwargs.values())):
-            return _traced_source(func, args, kwargs)
-        return func(*map(plain, args), **{key: plain(each) for key, each in kwargs.items()})
-    return guard
-
-
-@functools.wraps(np.fromiter)
-def _fromiter(values: Iterable[Any], dtype: Any, count: int = -1, **like: Any) -> Any:
-    """NumPy takes an element that is a traced array for a sequence, and asks it nothing."""
-    values = [*values] if count < 0 else [*itertools.islice(values, count)]
-    return _traced_source(np.fromiter, (), {}) if any(map(is_traced, values)) else np.fromiter(values, dtype, count, **like)
-
-
-INSTEAD[np.fromiter] = _fromiter
-for _class in (np.finfo, np.iinfo, np.nditer):
-    INSTEAD[_class] = _guarded(_class)

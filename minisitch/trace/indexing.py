@@ -498,7 +498,7 @@ handles(np.putmask)(_put_where(False))
 @handles(np.take)
 def take(a, indices, axis=None, out=None, mode="raise"):
     np.take(np.zeros(1), 0, mode=mode)  # raises NumPy's error
-    x = lift(a) if axis is not None else traced.ravel(a)
+    x = lift(a) if axis is not None else traced.ravel(lift(a))
     axis = normal_axis(0 if axis is None else axis, x.ndim)
     indices = positions_of(indices)
     if mode != "raise":
@@ -545,8 +545,8 @@ def copyto(dst, src, casting="same_kind", where=True):
     must_be_traced(dst)
     value = operand(src)
     given = value.dtype if isinstance(value, TracedArray) else common_dtype(value)
-    counts = given.kind == "i" and dst.dtype.kind != "b" and not isinstance(value, TracedArray)
-    require(counts or np.can_cast(given, dst.dtype, casting))
-    if value.__class__ is int and dst.dtype.kind == "b":
+    whole = value.__class__ is int and dst.dtype.kind != "b"
+    require((whole and given.kind == "i") or np.can_cast(given, dst.dtype, casting))
+    if value.__class__ is int and not whole:
         value = constant(value, (), bool)
-    deliver(_fitted(value if counts else lift(value), dst, False), dst, "unsafe", where)
+    deliver(_fitted(value if whole else lift(value), dst, False), dst, "unsafe", where)

@@ -296,12 +296,12 @@ handles(np.cumprod)(_scan(np.multiply))
 def _sorted(op: str, a: Any, axis: Any, **options: Any) -> TracedArray:
     np.sort(np.empty(0), **options)  # raises NumPy's errors
     x = traced.ravel(a) if axis is None else lift(a)
-    return record(op, x, like=op == "argsort" or None, axis=normal_axis(-1 if axis is None else operator.index(axis), x.ndim))
+    return record(op, x, like=op == "argsort" or None, axis=normal_axis(-1 if axis is None else axis, x.ndim))
 
 
 @handles(np.sort)
 def sort(a, axis=-1, kind=None, order=None, *, stable=None):
-    return _sorted("sort", a, axis, kind=kind, order=order, stable=stable)
+    return _sorted("sort", a, axis if axis is None else operator.index(axis), kind=kind, order=order, stable=stable)
 
 
 @handles(np.argsort)

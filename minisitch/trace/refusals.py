@@ -66,7 +66,7 @@ REMEDIES: dict[str, str] = {name: remedy for names, remedy in {
     "digitize": "Count: np.sum(bins <= x[..., None], axis=-1)",
     "insert": "Write np.concatenate([x[:i], values, x[i:]])",
     "isin": "Compare with each: np.any(x[..., None] == np.ravel(values), axis=-1)",
-    "ma": MASKED, "fft linalg": APART, "fromiter": "Write np.stack([...]) of the elements, and .astype(dtype)",
+    "ma": MASKED, "fft linalg": APART,
     "tobytes tofile tostring dump dumps data ctypes strides base setflags getflags __array_interface__ __array_struct__": OUTSIDE,
     "byteswap save savez savetxt frombuffer": OUTSIDE, "array2string array_repr array_str": PRINT,
     "resize": "Write np.resize(x, shape), or x.reshape(shape)",
