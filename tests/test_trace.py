@@ -327,7 +327,7 @@ REFUSED = {
     "x = x[x > 0].cumsum()": r"x\[mask\] under a traced mask.*where=mask",
     "x = x[x[0, 0] > 0]": "a single bool as an index",
     "x = np.median(x)": r"np.median: its source does something that cannot be recorded \(ndarray.partition: [^()]*\)\. Write np.sort",
-    "x = np.gradient(x[0], x[0])": "np.gradient: its source does something that cannot be recorded.*Write it with",
+    "x = np.roll(x, x[0].argmax().item())": "np.roll: its source does something that cannot be recorded.*Write it with",
     "x = np.r_[x[0], 1]": r"conversion to an ndarray.*np.concatenate\(\[x, y\]\) for np.r_",
     "x[x > 0] = x[0]": "one value for each masked element",
     "x = x[x > 0] + x[x > 1]": r"np.add of x\[mask\]",
@@ -345,7 +345,7 @@ REFUSED = {
     "x = np.searchsorted(x[0], x)": "np.searchsorted",
     "x = np.int32(x[0])": r"np.int32\(x\)|astype",
     "HERE[0] = x[0, 0]": "puts what it computed into HERE.*np.zeros", "HERE[:3] = x[0, :3]": "puts what it computed into HERE",
-    "HERE[x[0].astype(int)] = 1": "puts what it computed into HERE", "np.linspace(0, 1, 3)[:] = x[0, :3]": "assignment into a real ndarray", "HERE[0] = float(x[0, 0])": "puts what it computed into HERE",
+    "HERE[x[0].astype(int)] = 1": "puts what it computed into HERE", "np.linspace(0, 1, 3).astype(complex)[:] = x[0, :3]": "assignment into a real ndarray", "HERE[0] = float(x[0, 0])": "puts what it computed into HERE",
     "x[int(x[0, 0])] = 1": r"int\(\) of", "x[:x.argmax()] = 1": "a slice bound of", "round(x[0, 0])": r"round\(\) of",
     "int(x.max().item())": r"int\(\) of .*astype", "bool(x.max().item())": r"bool\(\) of", "round(x.max().item())": r"round\(\) of", "x.max().item() // 2": r"item\(\) of .*Compute with the array as with a number", "f'{x.max():.2f}'": "formatting of",
     "x = np.vectorize(math.sin)(x)": r"np.vectorize\(\) of .*Call the function itself on whole arrays",
@@ -395,7 +395,7 @@ def test_a_caught_refusal_says_that_the_program_caught_it() -> None:
 
     def suppressed(x):
         with contextlib.suppress(ValueError):  # NumPy's own error, made of our refusal
-            np.linspace(0, 1, 3)[0] = x[0, 0]
+            np.linspace(0, 1, 3).fill(x[0, 0])
         return x
 
     def in_a_helper(x):

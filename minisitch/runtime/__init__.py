@@ -47,7 +47,7 @@ from ..lower import STAGES, Stages, lower_program, program_of, stage_at
 from ..passes.registry import chosen, for_target
 from ..strategies.regions import runs_in_numpy
 from ..trace import Program, Stale, Static, Unlike, trace
-from ..trace.calls import call as traced_call
+from ..trace.hooks import call as traced_call
 from ..trace.outside import is_plain
 from ..trace.parser import parse_type
 from ..trace.recorder import ACTIVE, current, program_file, program_line, refuse

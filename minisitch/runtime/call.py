@@ -149,7 +149,8 @@ class CallWriter:
     def __init__(self, slots: Sequence[Slot]) -> None:
         self.slots = slots
         self.names: dict[str, Any] = dict.fromkeys(RESERVED)
-        self.names |= {"np": np, "ndarray": Array, "empty": np.empty, "fresh": fresh, "ready": ready, "again": again, "READY": READY}
+        self.names |= {"np": np, "ndarray": Array, "empty": np.empty, "fresh": fresh, "ready": ready,
+                       "again": again, "READY": READY}
         self.once: list[str] = []  # lines that run once a thread
         self.lines: list[str] = []
         self.begun = 0

@@ -27,7 +27,8 @@ from ..errors.progress import now
 from ..graph import Graph, Node, TensorType
 from . import creation, indexing, products, reductions, shapes, ufuncs  # noqa: F401  they fill the tables
 from .array import OUTSIDE, TracedArray, fresh, lift
-from .calls import call, copy_of
+from .calls import copy_of, run_call
+from .hooks import call
 from .indexing import Masked
 from .outside import INSTEAD, Outside, Paths, Stale, alike, is_plain, raising, require_array, seen_as_traced
 from .recorder import (
@@ -68,6 +69,7 @@ __all__ = ["Branch", "Leaf", "Program", "Stale", "Static", "Tree", "Unlike", "er
 TWICE = ("the function was traced twice, and gave two different programs: it draws, looks at a clock, takes the next, "
          "or changes what it reads")
 WRITE = "Draw or ask outside and pass that in as an argument, or draw from np.random.default_rng(seed), the same at every call"
+Recorder.call = run_call  # type: ignore
 Recorder.copy_of = lambda self, function: self.copies.setdefault(id(function), (function, copy_of(self, function)))[1]  # type: ignore
 
 
@@ -123,8 +125,8 @@ class Program:
         Raises Stale if something that the program has read is no longer as it was during the trace.
         """
         now = self.paths.read(leaves)
-        for array, step in zip(now, self.paths.inputs, strict=False):
-            require_array(array, *step.was)
+        for array, place in zip(now, self.paths.inputs, strict=False):
+            require_array(array, *place.was)
         return [now[each] if type(each) is int else each for each in self.paths.arrays] if self.paths else self.captured
 
     @property
@@ -255,7 +257,7 @@ def _trace(fn: Callable, arguments: tuple[tuple, dict[str, Any]], numbers: Numbe
         require_end((), {"": result}, "the result", _is_traced)
         outside.taken(result)
         results, outputs = flatten(result, _is_traced)
-        results = [lift(each) for each in results]
+        results = [lift(outside.seen(each)) for each in results]
         _require_plain(outputs, results)
         nodes = [each.node for each in results]
         changed = [(i, each._storage.node) for i, each in enumerate(arrays)

@@ -35,8 +35,8 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ..errors import TraceError
 from ..graph import TensorType
-from .recorder import ACTIVE, Recorder, assigns_element, check_dtype, current, refuse, user_file
-from .refusals import LOST, NO_VALUE, REMEDIES, refuse_value
+from .recorder import ACTIVE, Recorder, check_dtype, current, refuse, user_file
+from .refusals import LOST, REMEDIES, refuse_value
 from .scalars import Number, fitting, plain
 from .tree import refuse_other_meanings
 
@@ -49,8 +49,6 @@ traced: Any = np  # NumPy's functions return traced arrays here, which their ann
 # what only an array of NumPy can answer
 OF_MEMORY = "resize base strides data ctypes setflags".split()
 OUTSIDE = "the program puts what it computed into"
-REAL = ("Make the array with np.zeros(shape, dtype) inside the traced function, or np.zeros_like(x), or pass it in as an "
-        "argument: those take traced values")
 
 
 # ---------------------------------------------------------------- errors in NumPy's words
@@ -313,9 +311,6 @@ class TracedArray(NDArrayOperatorsMixin):
         Raises TraceError otherwise. Without a remedy, ``seen`` is one of ``PROTOCOLS``.
         """
         value = self.recorder.known(self.node, asks=True)
-        # NumPy calls ``__array__`` or ``__float__`` to store into a real array
-        if value is None and assigns_element(2):
-            raise refuse(f"assignment into a real ndarray with a traced {self.type} array", NO_VALUE, REAL)
         if value is None:
             raise refuse_value(seen, self.type, remedy, self.recorder[self.node].op == "input")
         return value

@@ -18,17 +18,26 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
 from ..errors import MinisitchError
 from .array import TracedArray, fresh, is_traced, lift
-from .hooks import OWNED, attribute, holder, is_users_def, iterated, special, with_traced
+from .hooks import (
+    OWNED,
+    PROTOCOLS,
+    attribute,
+    call,
+    is_users_def,
+    iterated,
+    protocol,
+    special,
+    with_traced,
+)
 from .outside import (
     ABSENT,
-    CONTAINERS,
     Outside,
     attribute_of,
     is_alive,
@@ -37,44 +46,30 @@ from .outside import (
 )
 from .recorder import ACTIVE, current, raised_by_user, user_line
 from .refusals import name_of
-from .rewrite import hook, is_rewritten, rewritten
+from .rewrite import is_rewritten, rewritten
 from .scalars import Number, plain, sqrt
 from .tree import flatten, unflatten
 
 INSTEAD: dict[Any, Callable] = {math.sqrt: sqrt}  # NumPy's function -> what a traced program calls in its place
 NUMPY: dict[str, Callable] = {}  # "source": traces NumPy's own source, set by ``creation``
-ITERATING = (list, tuple, set, frozenset, sum, zip, enumerate, map, filter, sorted, any, all,
-             functools.reduce)
-KEEPING = ("builtins", "copy", "dataclasses", "weakref")  # their functions call no object that they are given
 CACHE = type(functools.cache(len))
 VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
 # ---------------------------------------------------------------- calls
-@hook
-def call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """``function(*args, **kwargs)``."""
-    recorder = ACTIVE.get()
-    if recorder is None:
-        return function(*args, **kwargs)
-    outside = recorder.outside
-    if any(type(each) is np.ndarray for each in (*args, *kwargs.values())):
-        args, kwargs = tuple(map(outside.seen, args)), {key: outside.seen(each) for key,
-                                                        each in kwargs.items()}
-    return outside.seen(_call(recorder, function, args, kwargs))
-
-
-def _call(recorder: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+def run_call(recorder: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """``function(*args, **kwargs)``, in a trace."""
     kind = type(function)
     if function is call:  # a library was handed a method or an object of the user's
         return call(*args, **kwargs)
     try:
-        instead = INSTEAD.get(function)
+        protocol, instead = PROTOCOLS.get(function), INSTEAD.get(function)
     except TypeError:  # not hashable
-        instead = None
+        protocol = instead = None
+    if protocol is not None:
+        return protocol(*args, **kwargs)
     if instead is not None:
-        if instead.__module__ != __name__:
-            args, kwargs = _all_handed(recorder, args, kwargs)
+        args, kwargs = _all_handed(recorder, args, kwargs)
         return _called(recorder, instead, function, args, kwargs)
     if kind is FunctionType:
         return _function(recorder, function, args, kwargs)
@@ -84,24 +79,23 @@ def _call(recorder: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> 
             return None
         return _function(recorder, function.__func__, (owner, *args), kwargs)
     if kind is functools.partial:
-        held = [recorder.outside.taken(attribute(function, name))
-                for name in ("func", "args", "keywords")]
+        held = [recorder.outside.taken(attribute(function, name)) for name in ("func", "args", "keywords")]
         return call(held[0], *held[1], *args, **{**held[2], **kwargs})
     if isinstance(function, weakref.ref):
         found = function()
         recorder.outside.note(function, is_alive, None, found is not None)
-        if found is not None:
-            recorder.outside.weak_root(found)
+        recorder.outside.weak_root(found)
         return found
-    if kind is CACHE and not is_rewritten(getattr(function.__wrapped__, "__code__",
-                                                  copy_of.__code__)):
+    if kind is CACHE and not is_rewritten(getattr(function.__wrapped__, "__code__", copy_of.__code__)):
         return _called(recorder, contextvars.copy_context().run, function, (_apart, function, *map(plain, args)),
                        {key: plain(each) for key, each in kwargs.items()})
     if (method := special(function, "__call__")) is not None:
         return call(method, function, *args, **kwargs)
-    if isinstance(function, type) and recorder.outside.is_users(function) and type(function).__call__ is type.__call__:
+    is_type = isinstance(function, type)
+    if is_type and recorder.outside.is_users(function) and kind.__call__ is type.__call__:
         return _construct(function, args, kwargs)
-    if kind is BuiltinFunctionType and args and (method := special(args[0], f"__{function.__name__}__")) is not None:
+    if args and (kind is BuiltinFunctionType or (is_type and function.__module__ == "builtins")) and (
+            method := special(args[0], f"__{function.__name__}__")) is not None:
         return call(method, *args, **kwargs)
     return _native(recorder, function, args, kwargs)
 
@@ -154,32 +148,14 @@ def names_in(code: types.CodeType) -> tuple[str, ...]:
 
 def read_unseen(outside: Outside, function: FunctionType) -> None:
     """Note all that a function without source may read: the names in its code, from each that it reaches."""
-    def visit(value: Any) -> None:
-        if id(value) in met or id(value) not in outside.places:
-            return
-        met.add(id(value))
-        if isinstance(value, np.ndarray):
-            outside.recorder.asked.add(id(value))
-        elif isinstance(value, CONTAINERS):
-            outside.whole(value)
-            for each in value.values() if isinstance(value, dict) else value:
-                visit(each)
-        elif outside.is_users(value if isinstance(value, type | ModuleType)
-                              else type(value)) and not is_users_def(value):
-            for name in words:
-                outside.note(value, attribute_of, name, attribute_of(value, name))
-                visit(attribute_of(value, name))
-
-    words, met = _words(function.__code__), set[int]()
-    for name in names_in(function.__code__):
-        visit(function.__globals__.get(name))
-    for cell in function.__closure__ or ():
-        visit(None if cell == types.CellType() else cell.cell_contents)
+    held = [each.cell_contents for each in function.__closure__ or () if each != types.CellType()]
+    words = _words(function.__code__)
+    for each in (*(function.__globals__.get(name) for name in names_in(function.__code__)), *held):
+        outside.recorder.asked |= set(map(id, outside.inside(each, words=words)))
 
 
 def _words(code: types.CodeType) -> tuple[str, ...]:
-    inner = [name for each in code.co_consts if isinstance(each, types.CodeType)
-             for name in _words(each)]
+    inner = [name for each in code.co_consts if isinstance(each, types.CodeType) for name in _words(each)]
     return tuple(dict.fromkeys([*code.co_names, *inner]))
 
 
@@ -188,54 +164,60 @@ def _construct(kind: type, args: tuple, kwargs: dict[str, Any]) -> Any:
     new, init = member_of(kind, "__new__"), member_of(kind, "__init__")
     if isinstance(new, staticmethod) and is_users_def(new.__func__):
         made = call(new.__func__, kind, *args, **kwargs)
-    elif new is object.__new__ and init is not object.__init__:
-        made = object.__new__(kind)
-    else:
-        made = kind.__new__(kind, *args, **kwargs)
-    if isinstance(made, kind):
-        init = special(made, "__init__")
-        if init is not None:
-            post = special(made, "__post_init__")
-            own = {} if post is None else getattr(made, "__dict__", {})
-            own["__post_init__"] = functools.partial(call, post, made)  # what a dataclass generates has no source, and calls this
-            try:
-                call(init, made, *args, **kwargs)
-            finally:
-                own.pop("__post_init__")
-        elif not isinstance(made, tuple | str | int | float):
+    else:  # ``object.__new__`` takes no arguments if there is an ``__init__``
+        given = ((), {}) if new is object.__new__ and init is not object.__init__ else (args, kwargs)
+        made = kind.__new__(kind, *given[0], **given[1])
+    if not isinstance(made, kind):
+        return made
+    if (init := special(made, "__init__")) is None:
+        if not isinstance(made, tuple | str | int | float):
             type(made).__init__(made, *args, **kwargs)
+        return made
+    post = special(made, "__post_init__")
+    own = {} if post is None else getattr(made, "__dict__", {})
+    own["__post_init__"] = functools.partial(call, post, made)  # what a dataclass generates has no source, and calls this
+    try:
+        call(init, made, *args, **kwargs)
+    finally:
+        own.pop("__post_init__")
     return made
 
 
 def _native(recorder: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A call of what is not rewritten: C code, and libraries."""
-    owner = getattr(function, "__self__", None)
+    outside, owner = recorder.outside, getattr(function, "__self__", None)
     if isinstance(owner, OWNED):  # a global may be a method of a dict
-        recorder.outside.note(function, attribute_of, "__self__", owner)
+        outside.note(function, attribute_of, "__self__", owner)
     if recorder.silent and _writes(function, owner):
         return None
     if isinstance(owner, OWNED):
         return _method_of_container(recorder, function, owner, args, kwargs)
-    if function in ITERATING:
-        first = function in (map, filter, functools.reduce)  # they call the first one
-        args = *args[:first], *map(iterated, args[first:])
-    calls = function in (map, filter) if isinstance(function, type) else getattr(function, "__module__", "") not in KEEPING
+    is_function = isinstance(function, FunctionType | BuiltinFunctionType)
+    if isinstance(function, FunctionType):  # a library reads the user's objects
+        for each in args:
+            outside.inside(each, 2)
+    # C code that takes an iterable goes over it. Its first line says what it calls: map(func, *iterables)
+    told = "" if isinstance(function, FunctionType) else function.__doc__ or ""
+    calls = "func" in told.partition("\n")[0]
+    if "iterable" in told:
+        args = tuple(each if calls and callable(each) else iterated(each) for each in args)
     args, kwargs = _all_handed(recorder, args, kwargs, calls)
     if type(owner) is np.ndarray:  # a global may be a method of an array
-        owner = recorder.outside.seen(recorder.outside.note(function, attribute_of, "__self__",
-                                                            owner))
+        owner = outside.seen(outside.note(function, attribute_of, "__self__", owner))
         function = getattr(owner, function.__name__)
-    if isinstance(owner, np.ufunc) and args and isinstance(args[0],
-                                                           list | tuple) and is_traced(args[0]):
-        args = lift(args[0]), *args[1:]  # NumPy does not ask the elements of a list
-    if isinstance(owner, np.ufunc) and kwargs.get("out") is Ellipsis and any(map(is_traced, args)):
-        made = _native(recorder, function, args,
-                       {key: each for key, each in kwargs.items() if key != "out"})
-        return fresh(made.node, (made,), scalar=False)
-    if isinstance(function, np.ufunc) and kwargs.get("out") is Ellipsis and any(map(is_traced, args)):
-        kwargs["out"] = (Ellipsis,) * function.nout
-    numpys = str(getattr(function, "__module__", "")).startswith(("numpy", "builtins"))
-    if numpys and isinstance(function, FunctionType | BuiltinFunctionType) and function.__module__ != "builtins":
+    ufunc = function if isinstance(function, np.ufunc) else owner
+    if isinstance(ufunc, np.ufunc) and any(map(is_traced, args)):
+        if ufunc is owner and isinstance(args[0], list | tuple) and is_traced(args[0]):
+            args = lift(args[0]), *args[1:]  # NumPy does not ask the elements of a list
+        out = kwargs.get("out")
+        if out is Ellipsis:
+            made = _native(recorder, function, args, {key: each for key, each in kwargs.items() if key != "out"})
+            found = [fresh(each.node, (each,), scalar=False) for each in (made if type(made) is tuple else [made])]
+            return tuple(found) if type(made) is tuple else found[0]
+        if type(out) is np.ndarray:
+            kwargs["out"] = outside.adopted(out)
+    numpys = str(getattr(function, "__module__", "")).partition(".")[0]
+    if numpys == "numpy" and is_function:
         if any(is_traced(each) and type(each) is not Number for each in (*args, *kwargs.values())):
             return _called(recorder, NUMPY["source"], function, (function, args, kwargs), {})
         args, kwargs = tuple(map(plain, args)), {key: plain(each) for key, each in kwargs.items()}
@@ -243,9 +225,8 @@ def _native(recorder: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -
         return _called(recorder, function, function, args, kwargs)
     except (TypeError, ValueError) as error:  # a library that asks for NumPy's own arrays gets them, if they are known
         given, tree = flatten((args, kwargs), lambda value: type(value) is TracedArray)
-        known = [] if isinstance(error, MinisitchError) else [x.recorder.known(x.node, asks=True)
-                                                              for x in given]
-        if numpys or not known or any(each is None for each in known) or raised_by_user(error):
+        known = [] if isinstance(error, MinisitchError) else [x.recorder.known(x.node, asks=True) for x in given]
+        if numpys in ("numpy", "builtins") or not known or any(each is None for each in known) or raised_by_user(error):
             raise
         args, kwargs = unflatten(tree, known)
         return _called(recorder, function, function, args, kwargs)
@@ -288,26 +269,21 @@ def _called(recorder: Any, function: Any, named: Any, args: tuple, kwargs: dict[
 
 
 def _all_handed(recorder: Any, args: tuple, kwargs: dict[str, Any],
-                calls: bool = True) -> tuple[tuple, dict[str, Any]]:
-    """Arguments for C code or a library.
-
-    ``calls``: whether it may call an object that it is given.
-    """
+                calls: bool = False) -> tuple[tuple, dict[str, Any]]:
+    """Arguments for C code or a library. ``calls``: whether it may call an object that it is given."""
     named = {key: _handed(recorder, each, calls or key == "key") for key, each in kwargs.items()}
     return tuple(_handed(recorder, each, calls) for each in args), named
 
 
-def _handed(recorder: Any, value: Any, calls: bool = True) -> Any:
+def _handed(recorder: Any, value: Any, calls: bool = False) -> Any:
     """Functions run rewritten, and containers hold traced arrays."""
     if is_users_def(value):
         return recorder.copy_of(value)
     method = type(value) is MethodType and is_users_def(value.__func__)
-    if method or (calls and callable(value) and not isinstance(value, type)
-                  and special(value, "__call__") is not None):
+    if method or (calls and not isinstance(value, type) and special(value, "__call__") is not None):
         return functools.wraps(value, updated=())(functools.partial(call, value))
     value = list(value) if isinstance(value, VIEWS) else value  # type: ignore[call-overload]
-    recorder.outside.taken(value)
-    return with_traced(value)
+    return with_traced(recorder.outside.taken(value))
 
 
 # of loggers: what returns nothing
@@ -322,46 +298,28 @@ def _writes(function: Any, owner: Any) -> bool:
 
 
 # ---------------------------------------------------------------- what a stand-in is
-def _instead(function: Any) -> Callable[[Callable], Callable]:
-    def register(handler: Callable) -> Callable:
-        INSTEAD[function] = handler
-        return handler
-    return register
+def _class_of(value: Any) -> type:
+    return value.__class__ if type(value) in (Number, TracedArray) else type(value)
 
 
-@_instead(type)
+@protocol(type)
 def _type(*args: Any, **named: Any) -> Any:
-    return args[0].__class__ if len(args) == 1 and type(args[0]) in (Number, TracedArray) else type(*args, **named)
+    return type(*args, **named) if args[1:] else _class_of(*args)
 
 
-@_instead(isinstance)
+@protocol(isinstance)
 def _isinstance(value: Any, kinds: Any, /) -> bool:
-    return issubclass(value.__class__, kinds) if type(value) in (Number, TracedArray) else isinstance(value, kinds)
+    return issubclass(_class_of(value), kinds) if type(value) in (Number, TracedArray) else isinstance(value, kinds)
 
 
-@_instead(getattr)
-def _getattr(*args: Any) -> Any:
-    try:
-        return attribute(*args[:2])
-    except AttributeError:
-        if len(args) < 3:
-            raise
-        return args[2]
-
-
-@_instead(hasattr)
+@protocol(hasattr)
 def _hasattr(value: Any, name: str, /) -> bool:
     if type(value) in (Number, TracedArray):
-        return hasattr(value.__class__, name)
-    return _getattr(value, name, ABSENT) is not ABSENT
+        return hasattr(_class_of(value), name)
+    return attribute(value, name, ABSENT) is not ABSENT
 
 
-@_instead(setattr)
-def _setattr(value: Any, name: str, new: Any, /) -> None:
-    setattr(holder(value, name), name, new)
-
-
-@_instead(copy.deepcopy)
+@protocol(copy.deepcopy)
 def _deepcopy(value: Any, memo: Any = None) -> Any:
     """A copy of an object from outside holds copies of traced arrays."""
     outside, memo = current().outside, {} if memo is None else memo
@@ -370,18 +328,18 @@ def _deepcopy(value: Any, memo: Any = None) -> Any:
     return copy.deepcopy(value, memo)
 
 
-@_instead(copy.copy)
+@protocol(copy.copy)
 def _copy(value: Any) -> Any:
     current().outside.inside(value, 1)
     return copy.copy(value)
 
 
-@_instead(id)
+@protocol(id)
 def _id(value: Any, /) -> int:
     current().identified = True
     return id(value)
 
 
-@_instead(vars)
+@protocol(vars)
 def _vars(*args: Any) -> Any:
     return attribute(args[0], "__dict__")

@@ -27,6 +27,7 @@ After, for ``x * net.layers[0].w`` under ``if net.training``, where ``net`` is a
 
 from __future__ import annotations
 
+import functools
 import marshal
 import operator
 import sys
@@ -43,12 +44,12 @@ import numpy as np
 from ..errors import MinisitchError
 from ..graph import TensorType
 from ..ops import SHORT
-from .array import OutsideStorage, TracedArray, strides_of
+from .array import OutsideStorage, TracedArray, fresh, strides_of
 from .recorder import SMALL, Recorder, refuse, user_file, user_line
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
 CONTAINERS = (list, tuple, dict, set, frozenset, deque)
-GROWING = (list, dict, set, deque)
+GROWING = (list, dict, deque)
 ERRORS = np._core._ufunc_config._extobj_contextvar  # type: ignore[attr-defined]
 INSTEAD = ("Return what is new, and put it there outside of the function. Pass it in as an argument "
            "if it is an array: that may be changed in place")
@@ -142,10 +143,6 @@ def strides_now(array: Any, _: Any) -> Any:
     return array.strides
 
 
-def referent_of(reference: Any, _: Any) -> Any:
-    return reference()
-
-
 def is_alive(reference: Any, _: Any) -> bool:
     return reference() is not None
 
@@ -194,8 +191,8 @@ def is_other_content(now: Any, was: Any) -> bool:
 class Place:
     """A value from outside, and how a call finds it again: ``get(holder's value, key)``.
 
-    Without a holder it is a root, which stays the same object. ``weak``: a program does not keep
-    it alive.
+    Without a holder it is a root, which stays the same object. A ``weak`` root has a reference in
+    place of its value: a program does not keep it alive. ``was`` is what a call compares with.
     """
 
     value: Any
@@ -203,78 +200,54 @@ class Place:
     get: Callable[[Any, Any], Any] = attribute_of
     key: Any = None
     differs: Callable[[Any, Any], bool] = is_other
+    was: Any = None
     line: tuple[str, str] = ("", "")
     weak: bool = False
 
-    def step(self) -> PathStep:
-        """How a call finds it. It keeps no object alive that is held weakly."""
-        get, holder, key, was = self.get, self.holder.value, self.key, self.value
-        if isinstance(holder, np.ndarray) and self.holder.holder:  # a call may find another array there
-            way = self.holder.step()
-            get, holder = _behind(way.get, way.key, get), way.holder
-        elif self.holder.weak:
-            get, holder = _behind(referent_of, None, get), weakref.ref(holder)
-        if self.differs is is_other_array:
-            was = was.shape, was.dtype
-        return PathStep(get, holder, key, was, self.differs, self.line[0])
-
-
-def _behind(first: Callable[[Any, Any], Any], key: Any, then: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda holder, own: then(first(holder, key), own)
-
-
-@dataclass(frozen=True)
-class PathStep:
-    """How a call finds a value again: ``get(holder, key)``, and what it was during the trace.
-
-    The holder is that of the trace, for another holder is found first.
-    """
-
-    get: Callable[[Any, Any], Any]
-    holder: Any
-    key: Any
-    was: Any
-    differs: Callable[[Any, Any], bool]
-    line: str
+    def now(self) -> Any:
+        """What a call finds there. A holder is the one of the trace: another one is found first."""
+        holder = self.holder
+        if holder.differs is is_other_array and holder.holder:
+            return self.get(holder.now(), self.key)
+        return self.get(holder.value() if holder.weak else holder.value, self.key)
 
     def quick(self) -> tuple[Any, Any, Any]:
-        """A function, a holder and a key that read the same, in C."""
-        quick, key = QUICK.get(self.get, self.get), "cell_contents" if self.get is cell_of else self.key
+        """A function and its arguments that find the same, in C if that can be."""
+        get, key = QUICK.get(self.get, self.get), "cell_contents" if self.get is cell_of else self.key
         try:
-            same = self.differs is is_other_array or quick(self.holder, key) is self.was
+            if get(self.holder.value, key) is self.value:
+                return get, self.holder.value, key
         except (LookupError, AttributeError, TypeError, ValueError):
-            same = False
-        return (quick, self.holder, key) if same else (self.get, self.holder, self.key)
+            pass
+        return Place.now, self, None
 
 
 class Paths:
-    """The steps of all paths. ``read`` walks them.
+    """The places that a call walks to.
 
-    - ``fixed``: the steps whose value stays the same object, or an equal number or text.
+    - ``fixed``: those whose value stays the same object, or an equal number or text.
     - ``inputs``: those of arrays. The first ``count`` are inputs of the graph. Who reads these
       compares their shapes and dtypes, as ``Program.outside`` does. To the others lead more paths.
     - ``others``: those that are compared by what they hold.
     - ``arrays``: for each of the graph's last inputs, its position among ``inputs``, or the array
       itself if no path leads there.
-    - ``same``: (position, position) of two ``inputs`` that were one array. Arguments come behind.
-    - ``alike``: if the program depends on which arrays are the same, for each of ``compared`` the
-      first of them that is this array.
+    - ``alike``: if the program depends on which arrays are the same, for each of ``inputs`` and of
+      the arguments the first that is this array.
     - ``fn``: the traced function, if it is one.
     """
 
-    def __init__(self, fixed: Sequence[PathStep] = (), inputs: Sequence[PathStep] = (), others: Sequence[PathStep] = (),
-                 arrays: Sequence[Any] = (), count: int = 0, same: Sequence[tuple[int, int]] = (), compared: Sequence[int] = (),
-                 alike: tuple[int, ...] | None = None, fn: Any = None) -> None:
-        self.fixed, self.inputs, self.others, self.arrays, self.count = fixed, inputs, others, arrays, count
-        self.same, self.compared, self.alike = same, compared, alike
+    def __init__(self, fixed: Sequence[Place] = (), inputs: Sequence[Place] = (), others: Sequence[Place] = (),
+                 arrays: Sequence[Any] = (), alike: tuple[int, ...] = (), fn: Any = None) -> None:
+        self.fixed, self.inputs, self.others, self.arrays, self.alike = fixed, inputs, others, arrays, alike
         self.fn, self.code, self.errors = fn, getattr(fn, "__code__", None), ERRORS.get()
+        self.count = sum(type(each) is int for each in arrays)
         self.quick = [(*each.quick(), each.was) for each in fixed]
-        self.is_bare = bool(fn) and not (fixed or inputs or others or alike)
-        self.more = bool(others or same or alike is not None)
         self.walk = [each.quick() for each in inputs]
+        self.more = bool(others or alike)
+        self.is_bare = bool(fn) and not (fixed or inputs or self.more)
 
     def __bool__(self) -> bool:
-        return bool(self.fn or self.fixed or self.inputs or self.others or self.alike)
+        return bool(self.fn or self.fixed or self.inputs or self.more)
 
     def read(self, leaves: Sequence[Any]) -> list[Any]:
         """The inputs as they are now. Raises Stale if anything else has changed."""
@@ -295,22 +268,19 @@ class Paths:
             found = _compared(self.inputs)
         if self.more:
             _compared(self.others)
-            self._require_alike([*found, *leaves])
-        return found[:self.count] if self.more else found
-
-    def _require_alike(self, arrays: Sequence[Any]) -> None:
-        if any(arrays[index] is not arrays[other] for index, other in self.same) or (
-                self.alike is not None and alike([arrays[each] for each in self.compared]) != self.alike):
-            raise Stale("other arrays are the same array, or one is no longer")
+            if self.alike and alike([*found, *leaves]) != self.alike:
+                raise Stale("other arrays are the same array, or one is no longer")
+            del found[self.count:]
+        return found
 
 
-def _compared(steps: Sequence[PathStep]) -> list[Any]:
-    """The values, each compared in its own way: what is equal need not be the same object."""
+def _compared(places: Sequence[Place]) -> list[Any]:
+    """The values now, each compared in its own way: what is equal need not be the same object."""
     values = []
-    for each in steps:
-        values.append(each.get(each.holder, each.key))
+    for each in places:
+        values.append(each.now())
         if each.differs(values[-1], each.was):
-            raise Stale(f"{values[-1]!r:.60} is where {each.was!r:.60} was", each.line)
+            raise Stale(f"{values[-1]!r:.60} is where {each.was!r:.60} was", each.line[0])
     return values
 
 
@@ -351,10 +321,12 @@ class Outside:
         self.traced: dict[int, TracedArray] = {}  # by id of an array from outside, or of an argument
         self.given: Sequence[Any] = ()  # the arguments
         self.leaves: dict[int, int] = {}  # id of an array among the arguments -> its position
+        self.made: dict[int, Any] = {}  # by id: the memory of real arrays that became traced ones
         self._whole: set[int] = set()
         self._kept: dict[int, tuple[Any, Any, dict[Any, str]]] = {}  # holders that the program wrote to
-        self._written: set[tuple[int, Any]] = set()  # attributes that the program set: it reads its own there
-        self._users: dict[Any, bool] = {}
+        # attributes, and items of dicts, that the program set: it reads its own there
+        self._written: set[tuple[int, bool, Any]] = set()
+        self.is_users = functools.cache(is_users)
 
     # ------------------------------------------------------------ noting what is read
     def root(self, value: Any, name: str = "") -> Place:
@@ -364,14 +336,16 @@ class Outside:
     def weak_root(self, value: Any) -> None:
         """The object of a bound method, which a program does not keep alive."""
         if id(value) not in self.places:
-            self.root(value, "self").weak = hasattr(type(value), "__weakref__")
+            place = self.root(value, "self")
+            place.weak = hasattr(type(value), "__weakref__")
+            place.value = weakref.ref(value) if place.weak else value
 
     def note(self, holder: Any, get: Any, key: Any, value: Any, where: Place | None = None) -> Any:
         """Note that the program has read ``value`` there. Returns what it gets into its hand."""
         at = where or self.places.get(id(holder))
-        if at is None or type(value) is TracedArray or (id(at.value), key) in self._written:
+        if at is None or type(value) is TracedArray or (id(holder), get is item_of, key) in self._written:
             return value
-        step = id(at.value), get, key if type(key) in (str, int, tuple) else id(key)
+        step = id(holder), get, key if type(key) in (str, int, tuple) else id(key)
         if step in self.steps:
             return value
         plain, array = is_plain(value), seen_as_traced(value)
@@ -380,7 +354,8 @@ class Outside:
         differs = is_other_plain if plain else is_other_array if array else is_other
         if get in CONTENTS:
             differs = is_other_content
-        place = self.steps[step] = Place(value, at, get, key, differs, user_line())
+        was = (value.shape, value.dtype) if differs is is_other_array else value
+        place = self.steps[step] = Place(value, at, get, key, differs, was, user_line())
         if not plain and value is not ABSENT and differs is not is_other_content:
             if isinstance(value, np.ndarray) and not array and type(value) in (np.ndarray, np.memmap):
                 self._by_content(value, place)
@@ -430,6 +405,9 @@ class Outside:
 
     def _stand_in(self, array: np.ndarray) -> Any:
         place = self.places.get(id(array))
+        if id(array if array.base is None else array.base) in self.made:
+            raise refuse("an array that shares memory with one that got new values", "it was made before they were known",
+                         "Take the view anew, after the array has got them")
         if place is None or not seen_as_traced(array):
             return array
         storage = OutsideStorage(self.recorder, array, self.name_of(place))
@@ -452,29 +430,32 @@ class Outside:
             if isinstance(value[key], CONTAINERS):
                 self.whole(value[key])
 
-    def inside(self, value: Any, deep: int = 99) -> list[np.ndarray]:
-        """Note all that an object from outside holds. Returns the arrays."""
+    def inside(self, value: Any, deep: int = 99, words: Sequence[str] = ()) -> list[np.ndarray]:
+        """Note all that an object from outside holds, or what it has under these names. Returns the arrays."""
         met, found, waiting = set[int](), list[np.ndarray](), [(value, deep)]
         for each, left in waiting:
             if id(each) in met or id(each) not in self.places:
                 continue
             met.add(id(each))
-            if seen_as_traced(each):
+            space = isinstance(each, type | ModuleType)
+            if isinstance(each, np.ndarray):
                 found.append(each)
             elif isinstance(each, CONTAINERS):
                 self.whole(each)
-                waiting += [(one, left) for one in (each.values() if isinstance(each, dict)
-                                                    else each)]
-            elif self.is_users(type(each)) and left:
-                waiting += [(self.note(each, attribute_of, name, one), left - 1) for name,
-                            one in slots_of(each).items()]
+                waiting += [(one, left) for one in (each.values() if isinstance(each, dict) else each)]
+            elif left and (words or not space) and self.is_users(each if space else type(each)):
+                for name in words or slots_of(each):
+                    waiting.append((self.note(each, attribute_of, name, attribute_of(each, name)), left - 1))
         return found
 
-    def is_users(self, kind: type | ModuleType) -> bool:
-        known = self._users.get(kind)
-        if known is None:
-            known = self._users[kind] = is_users(kind)
-        return known
+    def adopted(self, array: np.ndarray) -> Any:
+        """The traced array that stands for a real one from now on: the program has made it, and writes traced values to it."""
+        owner = array if array.base is None else array.base
+        if id(array) in self.places or id(owner) in self.places or not array.flags.writeable or not seen_as_traced(array):
+            return array
+        self.made[id(owner)] = owner
+        made = self.traced[id(array)] = fresh(self.recorder.capture(array), bool(array.flags.c_contiguous), scalar=False)
+        return made
 
     def name_of(self, place: Place) -> str:
         """How the program refers to a value: ``net.layers[0]``."""
@@ -488,12 +469,12 @@ class Outside:
         return f"{before}.{place.key[1] if place.get is parent_of else place.key}".removeprefix(".")
 
     # ------------------------------------------------------------ what the program leaves behind
-    def holder(self, value: Any, key: Any = None) -> None:
+    def holder(self, value: Any, key: Any = None, item: bool = False) -> None:
         """Note that the program is about to write there."""
         if id(value) in self.places or isinstance(value, ModuleType | type):
-            self.keep(value, slots_of(value))[key] = user_line()[0]
-            if key is not None:
-                self._written.add((id(value), key))
+            self.keep(value, slots_of(value))[None if item else key] = user_line()[0]
+            if (key is not None and not item) or isinstance(value, dict):
+                self._written.add((id(value), item, key))
 
     def keep(self, value: Any, was: dict[Any, Any]) -> dict[Any, str]:
         """Keep what a holder had before the program wrote there. Returns the lines that write."""
@@ -501,32 +482,25 @@ class Outside:
 
     def put_back(self) -> tuple[str, str] | None:
         """Put former values into slots outside that hold a traced array. Returns what and where."""
-        found = None
+        found: list[tuple[str, str]] = []
         for place in self.steps.values():
-            if place.get in (name_of, cell_of) and _is_traced(now := place.get(place.holder.value, place.key), self.recorder, 0):
-                found = found or (str(place.key), self.line_of(now) or place.line[0])
-                _put_name(place.holder.value, str(place.key), place.value)
+            if place.get in (name_of, cell_of) and _is_traced(now := place.now(), self.recorder, 0):
+                found.append((str(place.key), self.line_of(now) or place.line[0]))
+                _put(place.holder.value, place.key if place.get is name_of else "cell_contents", place.value)
         for value, was, lines in self._kept.values():
-            now = slots_of(value)
-            for key in [key for key, each in now.items() if _is_traced(each, self.recorder)]:
+            left = [key for key, each in slots_of(value).items() if _is_traced(each, self.recorder)]
+            for key in left:
                 place = self.places.get(id(value))
                 name = self.name_of(place) if place else getattr(value, "__name__", "")
                 called = f"{name}[{key!r}]" if isinstance(value, GROWING) else f"{name}.{key}".removeprefix(".")
-                lines_of = next(iter(lines.values()), "")
-                found = found or (called, lines.get(key, lines.get(None, lines_of)))
-            left = {key for key, each in now.items() if _is_traced(each, self.recorder)}
-            if left and isinstance(value, list | deque):
-                kept = [was.get(i, each) if i in left else each for i, each in now.items()
-                        if i not in left or i in was]
-                value.clear()
-                value.extend(kept)
-            for key in left if not isinstance(value, list | deque) else ():
+                found.append((called, lines.get(key, lines.get(None, next(iter(lines.values()), "")))))
+            for key in reversed(left):  # what was appended goes
                 _put(value, key, was.get(key, ABSENT))
-        return found
+        return found[0] if found else None
 
     def forget(self) -> None:
         """Let go of the user's objects: a trace is in a circle with its arrays, and they should not wait for the collector."""
-        for held in (self.places, self.steps, self.traced, self._kept):
+        for held in (self.places, self.steps, self.traced, self.made, self._kept):
             held.clear()
         self.given = ()
 
@@ -554,18 +528,14 @@ class Outside:
         arrays = [each for each in places if each.differs is is_other_array]
         first = {id(each.value): each for each in reversed(arrays)}
         inputs = [first[id(each)] for each in captured if id(each) in first]
-        count, met = len(inputs), {id(each) for each in captured} | self.leaves.keys()
-        inputs += [each for each in arrays if (self.recorder.identified or id(each.value) in met) and each not in inputs]
+        at = {id(each.value): i for i, each in enumerate(inputs)}
+        more = [each for each in arrays if each not in inputs and (
+            self.recorder.identified or id(each.value) in at or id(each.value) in self.leaves)]
         fixed = [each for each in places if each.differs in (is_other, is_other_plain)]
-        others = [each for each in places if each not in inputs and each not in fixed]
-        at = {id(each.value): i for i, each in reversed([*enumerate(inputs)])}
-        same = [(i, at[id(each.value)]) for i, each in enumerate(inputs) if at[id(each.value)] != i]
-        same += [(at[key], len(inputs) + leaf) for key, leaf in self.leaves.items() if key in at]
-        compared = [*range(len(inputs), len(inputs) + len(self.given)), *range(len(inputs) if self.recorder.identified else 0)]
-        values = [*(each.value for each in inputs), *self.given]
-        alike_now = alike([values[each] for each in compared]) if matters and len(compared) > 1 else None
-        return Paths(*([each.step() for each in part] for part in (fixed, inputs, others)),
-                     [at.get(id(each), each) for each in captured], count, same, compared, alike_now, fn if code else None)
+        others = [each for each in places if each not in fixed and each not in inputs and each not in more]
+        now = alike([*(each.value for each in (*inputs, *more)), *self.given])
+        return Paths(fixed, [*inputs, *more], others, [at.get(id(each), each) for each in captured],
+                     now if more or (matters and len(now) > 1) else (), fn if code else None)
 
 
 def slots_of(value: Any) -> dict[Any, Any]:
@@ -580,19 +550,10 @@ def slots_of(value: Any) -> dict[Any, Any]:
 
 
 def _put(value: Any, key: Any, was: Any) -> None:
-    if isinstance(value, dict):
-        value.pop(key) if was is ABSENT else value.__setitem__(key, was)
+    if isinstance(value, GROWING):
+        operator.delitem(value, key) if was is ABSENT else operator.setitem(value, key, was)
     else:
         delattr(value, key) if was is ABSENT else setattr(value, key, was)
-
-
-def _put_name(space: Any, name: str, was: Any) -> None:
-    if isinstance(space, dict):
-        _put(space, name, was)
-    elif was is ABSENT:
-        del space.cell_contents
-    else:
-        space.cell_contents = was
 
 
 def _is_traced(value: Any, recorder: Recorder, deep: int = 3) -> bool:

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from traceback import walk_tb
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -123,13 +123,6 @@ def user_line() -> tuple[str, str]:
     return f"{user_file(frame.f_code.co_filename)}:{frame.f_lineno}", _function_name(frame.f_code)
 
 
-def assigns_element(depth: int) -> bool:
-    """Whether the frame ``depth`` calls above the caller is the user's, and at ``a[i] = value``."""
-    frame = sys._getframe(depth + 1)
-    at = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-    return at in ("STORE_SUBSCR", "STORE_SLICE") and bool(user_file(frame.f_code.co_filename))
-
-
 def user_frame() -> FrameType | None:
     """The innermost frame of the user's code."""
     return next(_user_frames(), None)
@@ -209,22 +202,10 @@ def refuse(seen: str, reason: str, remedy: str, at: tuple[str, str] | None = Non
 def _reached_user(error: TraceError, asked_by_user: bool) -> bool:
     """Whether a refusal got into the user's code, even if something caught it there.
 
-    Its traceback has every frame that it passed. C code between us and the user may turn our
-    refusal into its own error (``real[0] = x``). It leaves no frame: then the outermost frame is
-    ours, it was left, and the user's code called it. C code may also drop the traceback
-    (``struct.pack("d", x)``). Then it counts whether the user's code called us.
+    Its traceback has every frame that it passed. C code between us and the user may turn it into
+    its own error (``array.fill(x)``), or drop it: then it counts whether the user's code asked us.
     """
-    entry: TracebackType | None = error.__traceback__
-    if entry is None:
-        return asked_by_user
-    caller = entry.tb_frame.f_back
-    # an except clause in that frame would have moved on
-    left = entry.tb_frame.f_lasti == entry.tb_lasti
-    if left and caller is not None and user_file(caller.f_code.co_filename):
-        return True
-    while entry is not None and not user_file(entry.tb_frame.f_code.co_filename):
-        entry = entry.tb_next
-    return entry is not None
+    return asked_by_user or any(user_file(frame.f_code.co_filename) for frame, _ in walk_tb(error.__traceback__))
 
 
 def current() -> Recorder:
@@ -241,7 +222,8 @@ class Recorder:
     """Grows the graph of one trace. Nothing else that changes outlives a handler."""
 
     outside: Any  # an ``Outside``; that module imports traced arrays, so it comes later
-    copy_of: Callable[[Any], Any]  # the function as the trace runs it, set by ``hooks``
+    call: Callable[..., Any]  # a call of the program, of ``calls``
+    copy_of: Callable[[Any], Any]  # the function as the trace runs it
 
     def __init__(self, program: str, begins: tuple[str, str], silent: bool = False) -> None:
         self.program = program  # the file of the traced function

@@ -4,10 +4,12 @@ In:  a function. Out: the same function from rewritten source: with the same glo
 defaults.
 
 A trace must know what the program reads from outside, and must answer where NumPy would make an
-array (``np.zeros``) or run another function of the user's. So the program's own text asks it:
+array (``np.zeros``) or run another function of the user's. So the program's own text asks it. Most
+of what Python does has a function (``getattr``, ``operator.add``, ``format``), and a call of it is
+one like another:
 
 Before:  y = np.zeros(3) + self.w
-After:   y = binary("add", call(attribute(np, "zeros"), 3), seen(attribute(self, "w")))
+After:   y = call(add, call(call(getattr, seen(np), "zeros"), 3), call(getattr, seen(self), "w"))
 
 What the program holds in its hand stays real: objects, functions, classes, modules, and their
 identity. Only arrays from outside are traced ones (``hooks`` says what each hook does). The hooks
@@ -19,21 +21,30 @@ A function whose source is unknown, as one typed at a prompt, has no copy.
 import __future__
 
 import ast
+import copy
 import dis
 import functools
 import inspect
 import linecache
 import operator
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import CellType, CodeType, FunctionType
 from typing import Any
+
+from .recorder import is_inside
 
 HOOKS: dict[str, CellType] = {}  # the name in rewritten text -> its cell
 FRAME = {"super", "locals", "globals", "vars", "dir", "eval", "exec", "breakpoint"}  # these ask their caller's frame
 AROUND = ("PUSH_NULL", "PRECALL", "KW_NAMES", "EXTENDED", "RESUME", "MAKE_CELL", "COPY_FREE", "NOP")
 FUTURE = functools.reduce(operator.or_, (getattr(__future__, name).compiler_flag
                                          for name in __future__.all_feature_names))
+OPERATORS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "truediv", ast.FloorDiv: "floordiv", ast.Mod: "mod",
+             ast.Pow: "pow", ast.LShift: "lshift", ast.RShift: "rshift", ast.BitOr: "or_", ast.BitXor: "xor", ast.BitAnd: "and_",
+             ast.MatMult: "matmul", ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
+             ast.Is: "is_", ast.IsNot: "is_not", ast.In: "within", ast.NotIn: "without",
+             ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "invert"}
+CONVERSIONS = {ord("r"): "repr", ord("s"): "str", ord("a"): "ascii"}
 
 
 def hook(function: Callable) -> Callable:
@@ -42,11 +53,18 @@ def hook(function: Callable) -> Callable:
     return function
 
 
-def _ask(name: str, at: ast.AST, *args: Any, keywords: list[ast.keyword] | None = None) -> Any:
-    """A call of a hook in the place of ``at``. Texts become constants."""
-    given = [ast.Constant(each) if isinstance(each, str) else each for each in args]
-    return ast.copy_location(ast.Call(ast.Name(f"_hook_{name}", ast.Load()), given, keywords
-                                      or []), at)
+def _ask(name: str, at: ast.AST, *args: Any, keywords: Sequence[ast.keyword] = ()) -> Any:
+    """A call of a hook in the place of ``at``."""
+    return ast.copy_location(ast.Call(_hook(name), [*args], [*keywords]), at)
+
+
+def _do(name: str, at: ast.AST, *args: Any) -> Any:
+    """A call of one of Python's own functions."""
+    return _ask("call", at, _hook(name), *args)
+
+
+def _hook(name: str) -> ast.Name:
+    return ast.Name(f"_hook_{name}", ast.Load())
 
 
 def _kept(name: str, how: ast.expr_context | None = None) -> ast.Name:
@@ -54,100 +72,89 @@ def _kept(name: str, how: ast.expr_context | None = None) -> ast.Name:
     return ast.Name(f"__hook_{name}__", how or ast.Load())
 
 
-OPERATORS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "truediv", ast.FloorDiv: "floordiv", ast.Mod: "mod",
-             ast.Pow: "pow", ast.LShift: "lshift", ast.RShift: "rshift", ast.BitOr: "or", ast.BitXor: "xor", ast.BitAnd: "and",
-             ast.MatMult: "matmul", ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
-             ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "invert"}
+def _around(part: str, hook: str) -> Callable[[Any, Any], Any]:
+    """The visit of a node that puts a hook around one part."""
+    def visit(self: ast.NodeTransformer, node: Any) -> Any:
+        self.generic_visit(node)
+        value = getattr(node, part)
+        if not isinstance(getattr(node, "ctx", None), ast.Store):
+            setattr(node, part, _ask(hook, value, value))
+        return node
+    return visit
 
 
 class HookWriter(ast.NodeTransformer):
-    """Puts hooks into a statement."""
+    """Puts hooks into statements. ``likely``: what a condition is that only values can tell, if that may be taken for granted."""
 
-    def __init__(self) -> None:
+    def __init__(self, likely: bool | None = None) -> None:
+        self._likely = likely
         self._class = ""
         self._inside = False  # a comprehension
 
     # ------------------------------------------------------------ loads and calls
-    def _raw(self, node: Any) -> Any:
-        """An expression whose value the text only reads from: it does not get it into its hand."""
-        if isinstance(node, ast.Name):
-            return node
-        if isinstance(node, ast.Attribute):
-            return _ask("attribute", node, self._raw(node.value), self._mangled(node.attr))
-        if isinstance(node, ast.Subscript):
-            return _ask("item", node, self._raw(node.value), self._index(node.slice))
-        return self.visit(node)
+    def visit_Name(self, node: ast.Name) -> Any:
+        loads = isinstance(node.ctx, ast.Load) and not node.id.startswith("__hook_")
+        return _ask("seen", node, node) if loads else node
 
-    def _mangled(self, name: str) -> str:
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        node.value = self.visit(node.value)
+        if isinstance(node.ctx, ast.Load):
+            return _do("getattr", node, node.value, self._named(node.attr))
+        node.value = _ask("written", node.value, node.value)
+        return node
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        node.value = self.visit(node.value)
+        if isinstance(node.ctx, ast.Load):
+            return _do("getitem", node, node.value, self._index(node.slice))
+        node.value, node.slice = _ask("written", node.value, node.value), self.visit(node.slice)
+        return node
+
+    def _named(self, name: str) -> ast.Constant:
         private = self._class.strip("_") and name.startswith("__") and not name.endswith("__")
-        return f"_{self._class.lstrip('_')}{name}" if private else name
+        return ast.Constant(f"_{self._class.lstrip('_')}{name}" if private else name)
 
     def _index(self, node: Any) -> Any:
         """An index as an expression: a slice becomes a call of ``slice``."""
         if isinstance(node, ast.Tuple):
-            return ast.copy_location(ast.Tuple([self._index(each) for each in node.elts],
-                                               ast.Load()), node)
+            node.elts = [self._index(each) for each in node.elts]
+            return node
         if isinstance(node, ast.Slice):
-            return _ask("slice", node, *(ast.Constant(None) if each is None else self.visit(each)
-                                         for each in (node.lower, node.upper, node.step)))
+            ends = node.lower, node.upper, node.step
+            return _ask("slice", node, *(self.visit(each or ast.Constant(None)) for each in ends))
         return self.visit(node)
 
-    def visit_Name(self, node: ast.Name) -> Any:
-        return _ask("seen", node, node) if isinstance(node.ctx, ast.Load) and not node.id.startswith("__hook_") else node
-
-    def visit_Attribute(self, node: ast.Attribute) -> Any:
-        if isinstance(node.ctx, ast.Load):
-            return _ask("seen", node, self._raw(node))
-        node.value = _ask("holder", node.value, self._raw(node.value), self._mangled(node.attr))
-        return node
-
-    def visit_Subscript(self, node: ast.Subscript) -> Any:
-        if isinstance(node.ctx, ast.Load):
-            return _ask("seen", node, self._raw(node))
-        node.value = _ask("holder", node.value, self._raw(node.value))
-        node.slice = self.generic_visit(node.slice) if isinstance(node.slice, ast.Slice | ast.Tuple) else self.visit(node.slice)
-        return node
-
     def visit_Call(self, node: ast.Call) -> Any:
-        args, keywords = [self.visit(each) for each in node.args], [self.visit(each)
-                                                                    for each in node.keywords]
-        if isinstance(node.func, ast.Name) and node.func.id in FRAME and not (args and node.func.id in ("vars", "dir")):
-            return ast.copy_location(ast.Call(node.func, args, keywords), node)
-        return _ask("call", node, self._raw(node.func), *args, keywords=keywords)
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        asks_frame = name in FRAME and not (node.args and name in ("vars", "dir"))
+        function = node.func if asks_frame else self.visit(node.func)
+        args, keywords = [*map(self.visit, node.args)], [*map(self.visit, node.keywords)]
+        if asks_frame:
+            return ast.copy_location(ast.Call(function, args, keywords), node)
+        return _ask("call", node, function, *args, keywords=keywords)
 
     # ------------------------------------------------------------ what goes over all elements
-    def visit_Starred(self, node: ast.Starred) -> Any:
-        self.generic_visit(node)
-        if isinstance(node.ctx, ast.Load):
-            node.value = _ask("iterated", node.value, node.value)
+    def visit_comprehension(self, node: ast.comprehension) -> Any:
+        self._rest(node, ifs=[self._condition(each) for each in node.ifs])
+        node.iter = _ask("iterated", node.iter, node.iter)
         return node
+
+    visit_For = _around("iter", "iterated")
+    visit_Starred = visit_YieldFrom = _around("value", "iterated")
+    visit_withitem = _around("context_expr", "entered")
 
     def visit_Assign(self, node: ast.Assign) -> Any:
         self.generic_visit(node)
-        if not any(isinstance(each, ast.Tuple | ast.List) for each in node.targets):
-            return node
         made = [ast.Assign([_kept("v", ast.Store())], node.value)] if node.targets[1:] else []
         value = _kept("v") if made else node.value
         made += [ast.Assign([each], _ask("iterated", node.value, value) if isinstance(each, ast.Tuple | ast.List) else value)
                  for each in node.targets]
         return [ast.copy_location(each, node) for each in made]
 
-    def visit_YieldFrom(self, node: ast.YieldFrom) -> Any:
-        self.generic_visit(node)
-        node.value = _ask("iterated", node.value, node.value)
-        return node
-
     def visit_Dict(self, node: ast.Dict) -> Any:
         self.generic_visit(node)
-        node.values = [each if key else _ask("taken", each, each) for key,
-                       each in zip(node.keys, node.values, strict=True)]
-        return node
-
-    def visit_FormattedValue(self, node: ast.FormattedValue) -> Any:
-        self.generic_visit(node)
-        node.value = _ask("formatted", node.value, node.value, ast.Constant(node.conversion),
-                          node.format_spec or "")
-        node.conversion, node.format_spec = -1, None
+        node.values = [each if key else _ask("taken", each, each)
+                       for key, each in zip(node.keys, node.values, strict=True)]
         return node
 
     def visit_keyword(self, node: ast.keyword) -> Any:
@@ -158,112 +165,98 @@ class HookWriter(ast.NodeTransformer):
 
     # ------------------------------------------------------------ operators
     def visit_BinOp(self, node: ast.BinOp) -> Any:
-        if isinstance(node.left, ast.Constant) and isinstance(node.right, ast.Constant):
-            return node
-        return _ask("binary", node, OPERATORS[type(node.op)], self.visit(node.left),
-                    self.visit(node.right))
+        return _do(OPERATORS[type(node.op)], node, self.visit(node.left), self.visit(node.right))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
-        if isinstance(node.operand, ast.Constant):
-            return node
         if isinstance(node.op, ast.Not):
-            node.operand = _ask("truth", node.operand, self.visit(node.operand))
-            return node
-        return _ask("unary", node, OPERATORS[type(node.op)], self.visit(node.operand))
+            return self._condition(node)
+        return _do(OPERATORS[type(node.op)], node, self.visit(node.operand))
 
     def visit_Compare(self, node: ast.Compare) -> Any:
         """``a < b < c`` evaluates ``b`` once: it gets a name, which a comprehension does not allow everywhere."""
-        (op, *ops), (right, *more) = node.ops, node.comparators
-        if ops and self._inside:
-            self.generic_visit(node)
+        self.generic_visit(node)
+        if self._inside and node.ops[1:]:
             return node
-        name, end = _kept("c", ast.Store()), right
-        left: Any = node.left
-        if isinstance(op, ast.Is | ast.IsNot):
-            constant = isinstance(left, ast.Constant) or isinstance(end, ast.Constant)
-            left, end = [self.visit(each) if constant
-                         else _ask("identified", each, self._raw(each)) for each in (left, end)]
-        else:
-            left, end = self.visit(left), self.visit(end)
-        end = ast.copy_location(ast.NamedExpr(name, end), right) if ops else end
-        if isinstance(op, ast.In | ast.NotIn):
-            made = _ask("contains", node, left, end)
-            made = ast.copy_location(ast.UnaryOp(ast.Not(), made), node) if isinstance(op, ast.NotIn) else made
-        elif type(op) in OPERATORS:
-            made = _ask("binary", node, OPERATORS[type(op)], left, end)
-        else:
-            made = ast.copy_location(ast.Compare(left, [op], [end]), node)
-        if not ops:
-            return made
-        rest = self.visit(ast.copy_location(ast.Compare(_kept("c"), ops, more), node))
-        return ast.copy_location(ast.BoolOp(ast.And(), [made, rest]), node)
+        left, made = node.left, []
+        for op, right in zip(node.ops, node.comparators, strict=True):
+            if right is not node.comparators[-1]:
+                right = ast.copy_location(ast.NamedExpr(_kept("c", ast.Store()), right), right)
+            made.append(_do(OPERATORS[type(op)], node, left, right))
+            left = _kept("c")
+        return ast.copy_location(ast.BoolOp(ast.And(), made), node) if made[1:] else made[0]
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         """``a.b += v`` evaluates ``a`` once: it gets a name."""
-        target, value, op = node.target, self.visit(node.value), OPERATORS[type(node.op)]
-        made: list[Any] = []
-        old: Any
+        target, op, made = node.target, f"i{OPERATORS[type(node.op)].strip('_')}", []
         if isinstance(target, ast.Name):
-            old = ast.Name(target.id, ast.Load())
+            old: Any = ast.Name(target.id, ast.Load())
         else:
-            made.append(ast.Assign([_kept("h", ast.Store())], self._raw(target.value)))
+            made.append(ast.Assign([_kept("h", ast.Store())], self.visit(target.value)))
+            target.value = _ask("written", node, _kept("h"))
             if isinstance(target, ast.Attribute):
-                name = self._mangled(target.attr)
-                old = _ask("attribute", target, _kept("h"), name)
-                target = ast.Attribute(_ask("holder", node, _kept("h"), name), target.attr,
-                                       ast.Store())
+                old = _do("getattr", target, _kept("h"), self._named(target.attr))
             else:
                 made.append(ast.Assign([_kept("k", ast.Store())], self._index(target.slice)))
-                old = _ask("item", target, _kept("h"), _kept("k"))
-                target = ast.Subscript(_ask("holder", node, _kept("h")), _kept("k"), ast.Store())
-        made.append(ast.Assign([target], _ask("inplace", node, op, old, value)))
+                target.slice = _kept("k")
+                old = _do("getitem", target, _kept("h"), _kept("k"))
+        made.append(ast.Assign([target], _do(op, node, old, self.visit(node.value))))
         return [ast.copy_location(each, node) for each in made]
 
-    # ------------------------------------------------------------ branches and protocols
-    def visit_If(self, node: ast.If) -> Any:
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> Any:
+        self.generic_visit(node)
+        if node.conversion in CONVERSIONS:
+            node.value = _do(CONVERSIONS[node.conversion], node.value, node.value)
+        node.value = _do("format", node.value, node.value, node.format_spec or ast.Constant(""))
+        node.conversion, node.format_spec = -1, None
+        return node
+
+    # ------------------------------------------------------------ conditions
+    def visit_If(self, node: Any) -> Any:
         """A branch whose one side only raises, asserts or warns is not taken while it is traced."""
-        hook = "unless" if _only_complains(node.body) else "provided" if _only_complains(node.orelse) else "truth"
-        node.test = self._condition(hook, node.test)
-        node.body, node.orelse = self._block(node.body), self._block(node.orelse)
-        return node
+        likely = self._likely
+        if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and _only_complains(node.orelse)):
+            likely = True
+        if isinstance(node, ast.If) and _only_complains(node.body):
+            likely = False
+        return self._rest(node, test=self._condition(node.test, likely))
 
-    def _block(self, body: list[Any]) -> list[Any]:
-        made = (self.visit(each) for each in body)
-        return [each for part in made for each in (part if isinstance(part, list) else [part])]
+    visit_While = visit_IfExp = visit_Assert = visit_If
 
-    def visit_Assert(self, node: ast.Assert) -> Any:
-        node.test = self._condition("provided", node.test)
-        node.msg = node.msg and self.visit(node.msg)
-        return node
+    def _condition(self, test: Any, likely: bool | None = None) -> Any:
+        """A condition: each part that ``and``, ``or`` and ``not`` join, by itself.
 
-    def _condition(self, hook: str, test: Any) -> Any:
-        """A condition for ``hook``. What ``and``, ``or`` and ``not`` join may be traced there."""
-        if hook != "truth" and isinstance(test, ast.BoolOp):
-            parts = [self._condition("condition", each) for each in test.values]
-            word = "or" if isinstance(test.op, ast.Or) else "and"
-            test = parts.pop()
-            for part in reversed(parts):
-                rest = ast.IfExp(_ask("settled", part, word, _kept("a")), _kept("a"), test)
-                test = _ask("joined", part, word, ast.NamedExpr(_kept("a", ast.Store()), part),
-                            rest)
-        elif hook != "truth" and isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            test = _ask("negated", test, self._condition("condition", test.operand))
-        else:
-            test = self.visit(test)
-        return test if hook == "condition" else _ask(hook, test, test)
+        ``likely``: what it is if only values can tell.
+        """
+        if isinstance(test, ast.BoolOp):
+            test.values = [self._condition(each, likely) for each in test.values]
+            return test
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            test.operand = self._condition(test.operand, None if likely is None else not likely)
+            return test
+        return _ask("truth", test, self.visit(test), ast.Constant(likely))
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
+        """Python asks each but the last for its truth, once, and gives one of them."""
         self.generic_visit(node)
-        node.values = [*(_ask("judged", each, each) for each in node.values[:-1]), node.values[-1]]
+        node.values[:-1] = [_ask("judged", each, each) for each in node.values[:-1]]
+        return _ask("settled", node, node)
+
+    def visit_match_case(self, node: ast.match_case) -> Any:
+        return self._rest(node, pattern=node.pattern, guard=node.guard and self._condition(node.guard))
+
+    def visit_Match(self, node: ast.Match) -> Any:
+        """The patterns keep their text. What they may look at is noted before."""
+        named = [self.visit(copy.deepcopy(each)) for case in node.cases for each in ast.walk(case.pattern)
+                 if isinstance(each, ast.Attribute)]
+        part = ast.arguments([], [ast.arg("_hook_part")], None, [], [], None, [ast.Constant(None)])
+        names = {name for case in node.cases for each in ast.walk(case.pattern) if isinstance(each, ast.MatchClass)
+                 for name in each.kwd_attrs}
+        self.generic_visit(node)
+        node.subject = _ask("matched", node.subject, node.subject, ast.Lambda(part, ast.Tuple(named, ast.Load())),
+                            *map(ast.Constant, sorted(names)))
         return node
 
-    def visit_While(self, node: ast.While) -> Any:
-        self.generic_visit(node)
-        node.test = _ask("truth", node.test, node.test)
-        return node
-
-    visit_IfExp = visit_While
-
+    # ------------------------------------------------------------ what keeps its text
     def visit_ListComp(self, node: Any) -> Any:
         before, self._inside = self._inside, True
         self.generic_visit(node)
@@ -272,64 +265,30 @@ class HookWriter(ast.NodeTransformer):
 
     visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
 
-    def visit_comprehension(self, node: ast.comprehension) -> Any:
-        self.generic_visit(node)
-        node.iter = _ask("iterated", node.iter, node.iter)
-        node.ifs = [_ask("truth", each, each) for each in node.ifs]
-        return node
-
-    def visit_For(self, node: ast.For) -> Any:
-        self.generic_visit(node)
-        node.iter = _ask("iterated", node.iter, node.iter)
-        return node
-
-    def visit_withitem(self, node: ast.withitem) -> Any:
-        self.generic_visit(node)
-        node.context_expr = _ask("entered", node.context_expr, node.context_expr)
-        return node
-
-    def visit_Match(self, node: ast.Match) -> Any:
-        """The patterns keep their text. What they may look at is noted before, to their depth."""
-        def depth(pattern: ast.AST) -> int:
-            return isinstance(pattern, ast.pattern) + max(map(depth, ast.iter_child_nodes(pattern)), default=0)
-        inner = [each for case in node.cases for each in ast.walk(case.pattern)]
-        names = {name for each in inner if isinstance(each, ast.MatchClass)
-                 for name in each.kwd_attrs}
-        part = ast.arguments([], [ast.arg("_hook_part")], None, [], [], None, [ast.Constant(None)])
-        named = ast.List([ast.Lambda(part, self._raw(each)) for each in inner
-                          if isinstance(each, ast.Attribute)], ast.Load())
-        deep = ast.Constant(max(depth(each.pattern) for each in node.cases))
-        node.subject = _ask("matched", node.subject, self.visit(node.subject), deep, named,
-                            *sorted(names))
-        for case in node.cases:
-            case.guard, case.body = case.guard and _ask("truth", case.guard, self.visit(case.guard)), self._block(case.body)
-        return node
-
-    # ------------------------------------------------------------ what keeps its text
-    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        node.decorator_list = [_ask("decorator", each, each) for each in node.decorator_list]
+    def visit_ClassDef(self, node: Any) -> Any:
         before, self._class = self._class, node.name
-        self.generic_visit(node)
+        self.visit_FunctionDef(node)
         self._class = before
         return node
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
-        node.target, node.value = self.visit(node.target), node.value and self.visit(node.value)
-        return node
-
     def visit_FunctionDef(self, node: Any) -> Any:
-        node.decorator_list = [_ask("decorator", each, self.visit(each))
-                               for each in node.decorator_list]
-        self.visit(node.args)
-        node.body = self._block(node.body)
-        return node
+        decorators = [_ask("partial", each, _hook("call"), self.visit(each)) for each in node.decorator_list]
+        return self._rest(node, decorator_list=decorators, returns=getattr(node, "returns", None))
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
-    def visit_arg(self, node: ast.arg) -> Any:
-        return node
+    def visit_AnnAssign(self, node: Any) -> Any:
+        return self._rest(node, annotation=node.annotation)
 
-    def visit_TypeAlias(self, node: Any) -> Any:
+    visit_arg = visit_AnnAssign
+
+    def _rest(self, node: Any, **parts: Any) -> Any:
+        """Visit a node, but for these parts: they become these."""
+        for name in parts:
+            setattr(node, name, None)
+        self.generic_visit(node)
+        for name, part in parts.items():
+            setattr(node, name, part)
         return node
 
 
@@ -404,7 +363,10 @@ def _compiled_statement(file: str, text: str, first: int,
     names = [name for name in plain.co_names if name.isidentifier()]
     outer: Any = [ast.Global(names)] if names else []
     arguments = ast.arguments([], [ast.arg(name) for name in HOOKS], None, [], [], None, [])
-    function = ast.FunctionDef("hooks", arguments, [*outer, *HookWriter()._block(statements)], [])
+    # a branch on values in NumPy's own source is about NaNs and empty slices
+    writer = HookWriter(False if is_inside(file, "") else None)
+    hooked_statements = writer.visit(ast.Module(statements, [])).body
+    function = ast.FunctionDef("hooks", arguments, [*outer, *hooked_statements], [])
     function.type_params = []  # type: ignore[attr-defined]  # from Python 3.12 on
     ast.copy_location(function, statements[0])
     module = ast.fix_missing_locations(ast.Module([function], []))
