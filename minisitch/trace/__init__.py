@@ -3,9 +3,9 @@
 In:  a function and its arguments: nests of arrays, or of ``TensorType`` if only shapes are known.
 Out: a ``Program``: the ``Graph``, and how arguments and results are nested.
 
-``array`` holds the traced array, with its storage and views. ``ufuncs``, ``reductions``,
-``shapes``, ``indexing`` and ``products`` say what NumPy's functions record, and ``creation`` which
-of them make arrays; it also traces NumPy's own source. ``rewrite`` puts hooks into the program's
+``array`` holds the traced array, with its storage and views. ``ufuncs``, ``functions`` and
+``indexing`` say what NumPy's functions record, and ``creation`` which of them make arrays; it also
+traces NumPy's own source. ``rewrite`` puts hooks into the program's
 text, and ``hooks`` says what they do. ``outside`` is the contract: what the program may read
 besides its arguments. ``recorder`` makes nodes and finds the user's line, and ``builder`` gives
 them types. ``tree`` takes nested arguments apart. ``scalars`` are Python numbers. ``refusals`` says
@@ -25,7 +25,7 @@ import numpy as np
 from ..errors import MinisitchError, TraceError
 from ..errors.progress import now
 from ..graph import Graph, Node, TensorType
-from . import creation, indexing, products, reductions, shapes, ufuncs  # noqa: F401  they fill the tables
+from . import creation, functions, indexing, ufuncs  # noqa: F401  they fill the tables
 from .array import OUTSIDE, TracedArray, fresh, lift
 from .calls import copy_of, run_call
 from .hooks import call

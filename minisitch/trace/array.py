@@ -720,6 +720,11 @@ def no_bool(value: Any) -> Any:
     return value
 
 
+def shape_of(shape: Any) -> tuple[int, ...]:
+    """``shape=`` of a NumPy call: a sequence of integers, or one."""
+    return tuple(operator.index(no_bool(n)) for n in (shape if np.iterable(shape) else (shape,)))
+
+
 def normal_axis(axis: Any, rank: int) -> int:
     """``axis=`` of one axis, not negative. Raises NumPy's errors."""
     return normalize_axis_index(no_bool(axis), rank)

@@ -45,6 +45,7 @@ from .array import (
     record,
     require,
     settle,
+    shape_of,
     stand_in,
     strides_of,
 )
@@ -54,7 +55,6 @@ from .recorder import current, refuse
 from .refusals import APART, COUNT, NO_VALUE, REMEDIES
 from .rewrite import rewritten
 from .scalars import Number, plain
-from .shapes import shape_of
 from .tree import flatten, unflatten
 
 

@@ -41,13 +41,14 @@ from .array import (
     require,
     reshaped,
     settle,
+    shape_of,
     strides_of,
     traced,
     view,
 )
 from .creation import replaces
+from .functions import gather_view, ones_view, seen, slice_view, transpose_view
 from .recorder import Recorder, refuse, user_line
-from .shapes import gather_view, ones_view, seen, shape_of, slice_view, transpose_view
 from .ufuncs import METHODS, assignable, deliver, deliver_whole, guard, must_be_traced, resolve
 
 DEPENDS = "how many elements it selects depends on values"

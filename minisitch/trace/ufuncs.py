@@ -1,6 +1,7 @@
 """NumPy's ufuncs: which loop they run, and which nodes that loop becomes.
 
-In:  ``__array_ufunc__`` calls (operators arrive here, too). Out: traced arrays.
+In:  ``__array_ufunc__`` calls (operators arrive here, too). Out: traced arrays. The methods
+``reduce`` and ``accumulate`` are here as well: ``np.sum(x)`` and ``x.sum()`` call ``np.add.reduce``.
 
 A ufunc call has three steps, as in NumPy. *Resolve* the loop: NumPy itself is asked for the dtypes,
 so promotion is NumPy's. *Settle* the operands: cast and broadcast them. *Apply* the ufunc's rule: a
@@ -23,22 +24,25 @@ from .array import (
     answered,
     answers,
     bools,
+    broadcast,
     cast,
     choose,
-    common_dtype,
-    composite,
     constant,
     fresh,
-    handles,
     is_traced,
     is_weak,
-    lies_in_rows,
     lift,
     method,
+    normal_axes,
+    normal_axis,
     operand,
+    permuted,
     record,
     require,
+    reshaped,
     settle,
+    splat,
+    traced,
 )
 from .recorder import current, refuse
 from .scalars import Number, fitting, plain
@@ -368,7 +372,6 @@ def outer(ufunc: np.ufunc, a: Any, b: Any, **options: Any) -> Any:
 
 Number.__array_ufunc__ = lambda self, ufunc, kind, *inputs, **options: (  # type: ignore[assignment]
     METHODS[kind](ufunc, *inputs, **options) if kind == "__call__" else getattr(ufunc, kind)(*map(plain, inputs), **options))
-METHODS.update({"__call__": call, "outer": outer})
 
 
 # ---------------------------------------------------------------- errors that depend on values
@@ -414,7 +417,7 @@ def guard(wrong: TracedArray) -> None:
         require(not known.any())
 
 
-# ---------------------------------------------------------------- elementwise, but no ufuncs
+# ---------------------------------------------------------------- elementwise, but no ufunc
 def erf(x: Any) -> Any:
     """The error function, which NumPy lacks: traced for a traced array, computed for a real one."""
     if isinstance(x, TracedArray):
@@ -424,44 +427,143 @@ def erf(x: Any) -> Any:
     return result[()]
 
 
-@handles(np.where)
-def where(condition, x=None, y=None, /):
-    if x is None:
-        raise refuse("np.where(condition) with one argument", "the shape of its result depends on "
-                     "values", "Use np.where(condition, a, b), or keep the mask")
-    a, b = operand(x), operand(y)
-    dtype, shape = common_dtype(a, b), np.broadcast_shapes(*map(np.shape, (condition, a, b)))
-    # Unlike in arithmetic, a number that the dtype cannot hold wraps.
-    a, b = (each if isinstance(each, TracedArray) or (type(each) is Number and dtype.kind == "f")
-            else constant(np.asarray(plain(each)), (), dtype) for each in (a, b))
-    like = tuple(each for each in (lift(condition), a, b) if isinstance(each, TracedArray))
-    return fresh(choose(condition, a, b, dtype, shape).node, like, scalar=False)
+# ---------------------------------------------------------------- reduce and accumulate
+FOLDS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all", "logical_or": "any"}
+FOLD_ON_BOOL = {"max": "any", "min": "all", "sum": "any", "prod": "all"}
+START = {"sum": -0.0, "prod": 1, "all": True, "any": False}
+SCANS = {"add": "cumsum", "multiply": "cumprod"}
+# Of any grouping, so two halves are folded into one. Its value on no elements.
+GROUPED = {"bitwise_and": -1, "bitwise_or": 0, "bitwise_xor": 0, "logical_xor": False, "gcd": 0}
 
 
-@method
-def clip(x: TracedArray, min: Any = None, max: Any = None, out: Any = None, **options: Any) -> Any:
-    """``x.clip``: as in NumPy's source, a Python integer outside the dtype's range bounds nothing."""
-    if x.dtype.kind in "iu":
-        ends = np.iinfo(x.dtype)  # type: ignore[arg-type]
-        min = None if min.__class__ is int and min <= ends.min else min
-        max = None if max.__class__ is int and max >= ends.max else max
-    bounds = [each for each in (min, max) if each is not None]
-    ufunc: Any = CLIP if len(bounds) == 2 else np.positive if not bounds else np.maximum if max is None else np.minimum
-    return ufunc(x, *bounds, out=out, **options)
+def accumulator(dtype: np.dtype) -> np.dtype:
+    """The dtype that NumPy sums in. Small integers and bools widen."""
+    return np.result_type(dtype, np.uint64 if dtype.kind == "u" else np.int64) if dtype.kind in "biu" else dtype
 
 
-@composite(np.round)
-def round(a, decimals=0, out=None):
-    x, decimals = lift(a), operator.index(decimals)
-    scale = math.prod([10.0] * abs(decimals))  # one by one, as NumPy: above 10**22 it rounds
-    there, back = (np.multiply, np.true_divide) if decimals > 0 else (np.true_divide, np.multiply)
-    if x.dtype.kind in "iu" and decimals >= 0:
-        return deliver(fresh(x.node, (x,)), out)
-    require(x.dtype.kind != "b" or not decimals)
-    if not decimals:
-        return np.rint(x, out=out)
-    rounded = back(np.rint(there(x, scale, out=out), out=out), scale, out=out)
-    return rounded if out is not None else fresh(cast(rounded, x.dtype).node, lies_in_rows("A", x))
+def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None,
+                  keepdims: bool = False, initial: Any = np._NoValue,
+                  where: Any = True) -> TracedArray:
+    """``ufunc.reduce``: one node, after NumPy's casts and with its defaults."""
+    x, name, kept = lift(a), ufunc.__name__, bool(operator.index(keepdims))
+    require(out is not Ellipsis)
+    if name in ("fmax", "fmin"):
+        return _without_nans(np.maximum if name == "fmax" else np.minimum, x, axis, dtype, out, kept, initial, where)
+    if name in GROUPED and where is True and initial in (None, np._NoValue):
+        return _halved(ufunc, x, axis, dtype, out, kept)
+    if name not in FOLDS:
+        raise refuse(f"np.{name}.reduce", "the graph has no such reduction",
+                     f"Reductions are {', '.join((*FOLDS, 'fmax', 'fmin', *GROUPED))}; "
+                     "the last five take no where= and no initial=")
+    # a number may be folded along an axis it lacks
+    axes = () if not x.ndim and not isinstance(axis, tuple) and axis in (0, -1) else normal_axes(axis, x.ndim)
+    op, dtype = FOLDS[name], dtype_with(out, x) if dtype is None else dtype
+    start = START.get(op) if initial is np._NoValue else initial  # None: the first element
+    if op in ("any", "all"):
+        require(dtype in (None, bool) or out is not None)
+        dtype = bool
+    elif op in ("sum", "prod") and dtype is None:
+        dtype = accumulator(x.dtype)
+    x = x if dtype is None else cast(x, dtype)
+    adds, empty = op == "sum" and x.dtype.kind == "f", x.size == 0 and count_of(x, axes) == 0
+    if adds and (initial is None or (initial is np._NoValue and not axes)):
+        initial = -0.0 if initial is None else 0.0
+    first = None if initial is np._NoValue or initial is None else cast(assignable(initial, x.dtype), x.dtype)
+    require((start is not None or (where is True and not empty)) and (first is None or not first.ndim))
+    if where is not True:
+        mask = bools(where)
+        broadcast(mask, x.shape)  # it is not stretched to the mask
+        x = choose(mask, x, cast(lift(START.get(op, first)), x.dtype), x.dtype, x.shape)
+    if empty and op in ("max", "min"):  # of the initial value alone
+        x = broadcast(first, [1 if i in axes else n for i, n in enumerate(x.shape)])
+    if x.dtype.kind == "b":
+        op = FOLD_ON_BOOL.get(op, op)
+    result = record(op, x, axes=axes, keepdims=kept) if axes else fresh(x.node, (x,))
+    if first is None:
+        return _folded(result, out)
+    total = cast(ufunc(result, first), result.dtype)
+    # The graph's sum starts from 0.0, which a sum of -0.0 must not.
+    if adds and axes and str(splat(first)) in ("-0.0", "None"):
+        nothing = record("all", np.signbit(x) & (x == 0), axes=axes, keepdims=kept)
+        total = choose(nothing, first, total, total.dtype, total.shape)
+    return _folded(total, out)
 
 
-handles(np.astype)(lambda x, dtype, /, *, copy=True, device=None: x.astype(dtype, copy=copy))
+def _without_nans(ufunc: np.ufunc, x: TracedArray, axis: Any, dtype: Any, out: Any, kept: bool, initial: Any,
+                  where: Any) -> TracedArray:
+    """``np.fmax.reduce`` with ``np.maximum``: the extreme of the others, or NaN if there are none."""
+    if x.dtype.kind != "f":
+        return reduce_method(ufunc, x, axis, dtype, out, kept, initial, where)
+    holes, worst = np.isnan(x), -math.inf if ufunc is np.maximum else math.inf
+    found = reduce_method(ufunc, np.where(holes, worst, x), axis, dtype or dtype_with(out, x), None, kept, initial, where)
+    if initial is np._NoValue:
+        nothing = reduce_method(np.logical_and, holes, axis, None, None, kept, True, where)
+        found = choose(nothing, math.nan, found, found.dtype, found.shape)
+    return _folded(found, out)
+
+
+def _halved(ufunc: np.ufunc, x: TracedArray, axis: Any, dtype: Any, out: Any, kept: bool) -> TracedArray:
+    """A reduction as element-wise work on halves, and halves of the result."""
+    axes = normal_axes(axis, x.ndim)
+    x = _in_loop(ufunc, x, dtype_with(out, x) if dtype is None and ufunc is not np.logical_xor else dtype)
+    others = [a for a in range(x.ndim) if a not in axes]
+    rows = reshaped(permuted(x, (*axes, *others)), (count_of(x, axes), *(x.shape[a] for a in others)))
+    if not rows.shape[0]:
+        rows = cast(constant(GROUPED[ufunc.__name__], (1, *rows.shape[1:]), np.int64), rows.dtype)
+    while len(rows) > 1:
+        half = len(rows) // 2
+        rows = np.concatenate([ufunc(rows[:half], rows[half:2 * half]), rows[2 * half:]])
+    return _folded(reshaped(rows, [1 if a in axes else x.shape[a] for a in range(x.ndim) if kept or a not in axes]), out)
+
+
+def _in_loop(ufunc: np.ufunc, x: TracedArray, dtype: Any) -> TracedArray:
+    """The operand in the dtype of the loop that folds it. Raises NumPy's error if there is none."""
+    resolve(ufunc, [x, x], dtype)
+    logical = ufunc.__name__.startswith("logical")
+    require(not logical or dtype in (None, bool))
+    return cast(x, bool if logical else x.dtype if dtype is None else dtype)
+
+
+def _folded(result: TracedArray, out: Any) -> TracedArray:
+    """``deliver_whole`` of a fold.
+
+    NumPy folds into ``out`` itself, which must hold each partial result.
+    """
+    target = out[0] if isinstance(out, tuple) else out
+    checked = isinstance(target, TracedArray) and result.dtype.kind + target.dtype.kind != "ff"
+    if checked and not np.can_cast(result.dtype, target.dtype):
+        raise refuse(f"a reduction of {result.dtype} into an out= of {target.dtype}", "NumPy rounds each partial result to it",
+                     "Write out[...] = of the reduction")
+    return deliver_whole(result, out)
+
+
+def dtype_with(out: Any, x: TracedArray) -> np.dtype | None:
+    """The dtype to sum in if there is an ``out=`` and no ``dtype=``."""
+    out = out[0] if isinstance(out, tuple) else out
+    return np.result_type(out.dtype, x.dtype) if isinstance(out, TracedArray) and not out.is_scalar else None
+
+
+def count_of(x: TracedArray, axes: Any) -> int:
+    """How many elements a reduction over ``axes`` folds into one."""
+    return math.prod(x.shape[a] for a in normal_axes(axes, x.ndim))
+
+
+def accumulate_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> TracedArray:
+    """``np.add.accumulate`` and the like. Extremes and bits are scanned in steps of 1, 2, 4 ..."""
+    x, name = lift(a), ufunc.__name__
+    along = normal_axis(axis, x.ndim)
+    require(out is not Ellipsis)  # NumPy's methods say it so
+    if name in SCANS:
+        summed = cast(x, dtype or dtype_with(out, x) or accumulator(x.dtype))
+        return _folded(record(SCANS[name], summed, axis=along), out)
+    if name not in (*GROUPED, "maximum", "minimum", "fmax", "fmin", "logical_and", "logical_or"):
+        raise refuse(f"np.{name}.accumulate", "the graph has no such scan",
+                     "Write np.cumsum, np.cumprod, or a Python loop over the axis")
+    rows, step = traced.moveaxis(_in_loop(ufunc, x, dtype), along, 0).copy(), 1
+    while step < len(rows):
+        rows = np.concatenate([rows[:step], ufunc(rows[:-step], rows[step:])])
+        step *= 2
+    return _folded(traced.moveaxis(rows, 0, along).copy(), out)
+
+
+METHODS.update({"__call__": call, "outer": outer, "reduce": reduce_method, "accumulate": accumulate_method})
