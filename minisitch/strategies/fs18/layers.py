@@ -73,11 +73,17 @@ class Sweeper:
         return [self._fusion(root) for root in self.parts.members]
 
     def _fusion(self, root: int) -> Fusion:
-        """The fusion of a cluster, reused if the cluster has not changed otherwise."""
-        members = self.parts.members[root]
-        if root not in self.fusions or not self.fusions[root].is_of(members):
-            self.fusions[root] = Fusion(self.reads, self.limits, members)
-        return self.fusions[root]
+        """The fusion of a cluster, reused if the cluster has not changed otherwise.
+
+        A producer may bring roots of its own. A new fusion cuts all roots, and may find no common
+        cut. Then the one that grew stays: its schedules hold all members.
+        """
+        members, grown = self.parts.members[root], self.fusions.get(root)
+        if grown is None or not grown.is_of(members):
+            made = Fusion(self.reads, self.limits, members)
+            if grown is None or not made.refused[0] or grown.members != set(members):
+                grown = self.fusions[root] = made
+        return grown
 
     def sweep(self) -> bool:
         """Visit all layers once. A cluster that a contraction raises is visited again there."""

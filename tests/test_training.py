@@ -1,0 +1,67 @@
+"""Forward, backward and update as one program: how many kernels each strategy makes of it, products apart."""
+
+import numpy as np
+import pytest
+from fs18_help import fused
+from stitch_help import CPU
+from training_programs import PROGRAMS, adam, mlp
+
+import minisitch as ms
+from minisitch.lower import lower_program
+from minisitch.strategies.fs18.fusion import Limits
+
+STRATEGIES = ("xla", "fs18", "fs20", "astitch", "auto")
+KERNELS = {  # at most, under each strategy, on a CPU
+    "softmax": (7, 1, 1, 1, 1), "softmax of its maximum": (10, 1, 1, 1, 1), "layernorm": (12, 3, 1, 1, 1),
+    "rmsnorm": (8, 2, 1, 1, 1), "gelu": (3, 1, 1, 1, 1), "bias and gelu": (5, 1, 2, 1, 1), "batchnorm": (12, 3, 7, 1, 1),
+    "cross-entropy": (9, 4, 4, 1, 1), "attention": (11, 5, 2, 2, 2), "mlp and adam": (28, 8, 6, 6, 6),
+    "mlp and lamb": (46, 14, 15, 7, 7), "block": (42, 17, 9, 9, 9), "gpt and adam": (194, 49, 27, 26, 27),
+}
+LARGE = ("mlp and lamb", "block", "gpt and adam")
+ROWS = [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in KERNELS]
+
+
+def kernels(name, strategies):
+    fn, args = PROGRAMS[name]()
+    program = ms.trace(fn, args)
+    plans = [lower_program(program, strategy, "cpu", CPU, "fuse").at("fuse") for strategy in strategies]
+    return tuple(len(plan.kernels) for plan in plans)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_kernels_of_a_training_step(name):
+    found = kernels(name, STRATEGIES)
+    assert all(a <= b for a, b in zip(found, KERNELS[name], strict=True)), f"{found}, at most {KERNELS[name]}"
+
+
+def test_large_steps_without_the_slow_planners():
+    for name in LARGE:
+        xla, _, _, astitch, _ = KERNELS[name]
+        assert kernels(name, ("xla", "astitch"))[1] <= astitch
+        assert astitch <= 0.25 * xla
+
+
+@pytest.mark.parametrize("name", ["bias and gelu", "layernorm", "mlp and adam"])
+def test_no_fusion_of_fs18_is_empty(name):
+    """A cluster with roots of its own was lost: 27 kernels where one does."""
+    fn, args = PROGRAMS[name]()
+    graph = ms.lower(fn, *args, stop_after="simplify")
+    assert all(fusion.members for fusion in fused(graph, Limits(CPU)))
+    assert all(fusion.members for fusion in fused(graph))
+
+
+def test_products_are_as_few_as_by_hand():
+    """Two of each layer's three products are of the backward pass, and the input gets none."""
+    fn, args = mlp(adam)
+    graph = ms.lower(fn, *args, stop_after="simplify")
+    assert sum(n.kind == "library" for n in graph.nodes) == 8
+
+
+def test_a_step_updates_as_node_by_node():
+    """Adam divides by the root of tiny numbers: parameters agree to a hundredth of the rate."""
+    fn, args = mlp(adam)
+    found, expected = (ms.jit(fn, strategy="astitch", target=target)(*args) for target in ("cpu", "reference"))
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-6)
+    for got, want in zip(found[1], expected[1], strict=True):
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
