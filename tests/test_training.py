@@ -65,3 +65,30 @@ def test_a_step_updates_as_node_by_node():
     for got, want in zip(found[1], expected[1], strict=True):
         for a, b in zip(got, want, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def add_rows(x, at, values):
+    made = np.copy(x)
+    np.add.at(made, at, values)
+    return made
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "uint8"])
+def test_rows_are_added_to_the_bit_as_numpy_adds_them(dtype):
+    rng, jitted = np.random.default_rng(0), ms.jit(add_rows)
+    for rows, width in ((40, 5), (0, 5), (3, 0)):
+        for least in (0, -7):  # from the end
+            x, values = ((rng.integers(0, 40, size) / 4).astype(dtype) for size in ((7, width), (rows, width)))
+            at = rng.integers(least, 7, rows)
+            np.testing.assert_array_equal(jitted(x, at, values), add_rows(x, at, values))
+    with pytest.raises(IndexError, match="out of bounds"):
+        jitted(np.zeros((7, 5), dtype), np.array([0, 7]), np.ones((2, 5), dtype))
+
+
+def test_places_are_added_along_two_axes():
+    def picked(x, at):
+        return ms.grad(lambda x: np.sum(np.take_along_axis(x, at, axis=1) ** 2))(x)
+    x, at = np.random.default_rng(0).normal(size=(5, 7)), np.array([[0, 0, 6]] * 5)
+    program = ms.trace(picked, (x, at))
+    assert not program.captured  # places along the other axis are an iota
+    np.testing.assert_array_equal(ms.jit(picked)(x, at), ms.jit(picked, target="reference")(x, at))

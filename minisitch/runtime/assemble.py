@@ -31,7 +31,8 @@ def assemble(stages: Stages, target: str) -> Executable:
         if pattern.kind == "library":
             node = stages.graph[pattern.members[0]]
             chains = [view_chain(stages.graph, a) for a in node.args]
-            steps.append(library_step(node, chains, (*(layout.value[c[0].id] for c in chains), layout.value[node.id])))
+            slots = (*(layout.value[c[0].id] for c in chains), layout.value[node.id])
+            steps.append(library_step(node, chains, slots, target))
             continue
         if pattern.kind == "pipeline":
             flow = next(flows)

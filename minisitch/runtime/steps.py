@@ -126,13 +126,16 @@ def _step_pipeline(source: PipelineSource, *buffers: Array) -> None:
               inputs=[a.name for a in source.arrays if a.kind == "input"])
 
 
-def library_step(node: Node, chains: Sequence[Sequence[Node]], slots: tuple[int, ...]) -> LibraryStep:
+def library_step(node: Node, chains: Sequence[Sequence[Node]], slots: tuple[int, ...],
+                 target: str = "cpu") -> LibraryStep:
     """The step of one library node.
 
     ``chains`` holds for each operand a value in memory, then the views (moves) applied to it.
     """
     out = ArgumentView.whole(node.type.shape, np.dtype(node.type.dtype))
     views = [_seen(chain) for chain in chains]
+    if node.op == "scatter" and target == "cpu" and _adds_rows(node, [view.dtype for view in views]):
+        return LibraryStep(node.op, (*views, out), slots, _row_adder(node))
     if node.op != "matmul":
         return LibraryStep(node.op, (*views, out), slots, functools.partial(_store, node))
     a, b = views
@@ -145,6 +148,38 @@ def library_step(node: Node, chains: Sequence[Sequence[Node]], slots: tuple[int,
     elif a.dtype.kind == "f" and not (_for_blas(a) and _for_blas(b)):
         function = functools.partial(_packed_product, not _for_blas(a), not _for_blas(b))
     return LibraryStep(node.op, (a, b, out), slots, function)
+
+
+ADD_ROWS = """
+def add_rows(first, last, rows, values, out):
+    for row in range(first, last):
+        at = rows[row] * {width}
+        for col in range({width}):
+            out[at + col] += values[row * {width} + col]
+"""
+
+
+def _adds_rows(node: Node, dtypes: Sequence[np.dtype]) -> bool:
+    """Whether a scatter adds rows of one compiled dtype at indices of the first axes."""
+    axes = node.attr("axes")
+    same = dtypes[0] == dtypes[1] and dtypes[0].kind in "if" and dtypes[0] != np.float16
+    return node.attr("mode") == "add" and axes == tuple(range(len(axes))) and same
+
+
+def _row_adder(node: Node) -> Callable[..., None]:
+    """``np.add.at`` as a compiled loop, in the same order. It takes an eighth of the time."""
+    sizes = node.type.shape[:len(node.attr("axes"))]
+    width, dtype = math.prod(node.type.shape[len(sizes):]), node.type.dtype
+    compiled = compiler.compile_cpu(ADD_ROWS.format(width=width), "add_rows", ("int64", dtype, dtype))
+
+    def add_rows(x: Array, values: Array, *indices_and_out: Array) -> None:
+        *indices, out = indices_and_out
+        if not all(0 <= i.min(initial=0) and i.max(initial=0) < n for i, n in zip(indices, sizes, strict=True)):
+            return _store(node, x, values, *indices, out)  # it counts from the end, or raises
+        rows = np.ravel_multi_index(indices, sizes) if out.size else np.zeros(0, np.int64)
+        np.copyto(out, x)
+        compiled.bind(0, 0, 0, 0, 0, rows.size)(rows.reshape(-1), np.ascontiguousarray(values).reshape(-1), out.reshape(-1))
+    return add_rows
 
 
 def program_step(graph: Graph, slots: tuple[int, ...]) -> LibraryStep:
