@@ -437,7 +437,7 @@ NUMPY_ERRORS = {
     "np.concatenate([x, x[:, 1:]])": (ValueError, "must match exactly"), "x.squeeze(0)": (ValueError, "size not equal to one"),
     "x[:, 0:0].max()": (ValueError, "zero-size array to reduction operation maximum"), "~x": (TypeError, "not supported"),
     "(x > 0) - (x > 1)": (TypeError, "boolean subtract"), "x.astype(int) ** -1": (ValueError, "negative integer powers"),
-    "x.astype('u1') + 300": (OverflowError, "out of bounds"), "len(x.sum())": (TypeError, "unsized"),
+    "x.astype('u1') + 300": (OverflowError, "out of bounds"), "len(x.sum())": (TypeError, "has no len"),
     "np.split(x, 5)": (ValueError, "equal division"), "np.add(x.astype(int), 1.5, out=x.astype(int))": (TypeError, "Cannot cast"),
     "hash(x)": (TypeError, "unhashable"), "x.nothing": (AttributeError, "nothing"), "x.sum()[0]": (IndexError, "too many|invalid index"),
     "np.einsum('ij,jk->iz', x, x.T)": (ValueError, "[Oo]utput (subscript|character)"), "np.stack([x, x[0]])": (ValueError, "same shape"),

@@ -46,6 +46,7 @@ from .array import (
     traced,
     view,
 )
+from .calls import INSTEAD
 from .creation import opened
 from .recorder import refuse
 from .refusals import SORT
@@ -53,15 +54,14 @@ from .scalars import Number, plain
 from .ufuncs import (
     CLIP,
     FOLDS,
-    WHOLE,
     accumulate_method,
     assignable,
     count_of,
     deliver,
     deliver_whole,
     dtype_with,
+    matmul,
     reduce_method,
-    resolve,
 )
 
 
@@ -313,7 +313,7 @@ def pad(array, pad_width, mode="constant", **options):
         return NotImplemented
     sides = [*zip(np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist(), array.shape, strict=True)]
     filled = assignable(np.asarray(value)[()], array.dtype)
-    frame = fresh(broadcast(filled, [a + n + b for (a, b), n in sides]).node, scalar=False)
+    frame = fresh(broadcast(filled, [a + n + b for (a, b), n in sides]).node, (array,), scalar=False)
     frame[tuple(slice(a, a + n) for (a, _), n in sides)] = array
     return frame
 
@@ -540,54 +540,7 @@ for _name in QUANTILES:
     composite(getattr(np, _name))(_quantile(getattr(np, _name)))
 
 
-# ---------------------------------------------------------------- products
-def _matmul(a: Any, b: Any, dtype: Any = None) -> TracedArray:
-    """``np.matmul``. The node broadcasts batch axes.
-
-    A vector gets a second axis for the product, and loses it again.
-    """
-    a, b = lift(a), lift(b)
-    if a.ndim == 0 or b.ndim == 0:
-        raise ValueError(f"matmul: Input operand {0 if a.ndim == 0 else 1} does not have enough dimensions")
-    target = resolve(np.matmul, [a, b], dtype)[0]
-    left = cast(a if a.ndim > 1 else reshaped(a, (1, a.size)), target)
-    right = cast(b if b.ndim > 1 else reshaped(b, (b.size, 1)), target)
-    if left.shape[-1] != right.shape[-2]:
-        raise ValueError("matmul: Input operand 1 has a mismatch in its core dimension 0 (size "
-                         f"{right.shape[-2]} is different from {left.shape[-1]})")
-    batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])  # raises NumPy's error
-    rows, columns = left.shape[-2:-1] if a.ndim > 1 else (), right.shape[-1:] if b.ndim > 1 else ()
-    return reshaped(record("matmul", left, right, like=True), (*batch, *rows, *columns))
-
-
-def _with_axes(a: Any, b: Any, ranks: tuple[int, int], new_a: Any = ..., new_b: Any = ...) -> tuple[TracedArray, TracedArray]:
-    """Both operands, indexed so that they get new axes.
-
-    Raises ValueError if one has fewer axes than the product needs.
-    """
-    a, b = lift(a), lift(b)
-    if a.ndim < ranks[0] or b.ndim < ranks[1]:
-        raise ValueError("an input operand does not have enough dimensions")
-    return a[new_a], b[new_b]
-
-
-def _vecdot(a: Any, b: Any, dtype: Any = None) -> TracedArray:
-    a, b = _with_axes(a, b, (1, 1))
-    if a.shape[-1] != b.shape[-1]:
-        raise ValueError("the operands have a mismatch in their core dimension")
-    products = np.multiply(a, b, dtype=dtype)
-    return np.sum(products, -1, products.dtype)
-
-
-WHOLE.update({
-    "matmul": _matmul,
-    "vecdot": _vecdot,
-    "matvec": lambda a, b, dtype=None: _matmul(*_with_axes(a, b, (2, 1), new_b=(..., None)), dtype)[..., 0],
-    "vecmat": lambda a, b, dtype=None: _matmul(*_with_axes(a, b, (1, 2), new_a=(..., None, slice(None))), dtype)[..., 0, :],
-})
-
-
-# ---------------------------------------------------------------- dot and its kin
+# ---------------------------------------------------------------- products: dot and its kin
 @handles(np.dot)
 def dot(a, b, out=None):
     a, b = lift(a), lift(b)
@@ -597,7 +550,7 @@ def dot(a, b, out=None):
             factor, other = (b, a) if a.ndim else (a, b)
             product = factor * np.where((factor == 0) & ~np.isfinite(other), 0, other) + 0.0
     elif (a.ndim <= 2 and b.ndim <= 2) or b.ndim == 1:
-        product = _matmul(a, b)
+        product = matmul(a, b)
     else:
         product = np.tensordot(a, b, (-1, max(b.ndim - 2, 0)))
     if isinstance(out, TracedArray):
@@ -618,7 +571,7 @@ def inner(a, b, /):
 
 @handles(np.vdot)
 def vdot(a, b, /):
-    return _matmul(np.ravel(lift(a)), np.ravel(lift(b)))
+    return matmul(np.ravel(lift(a)), np.ravel(lift(b)))
 
 
 @composite(np.linalg.norm)
@@ -648,10 +601,7 @@ def correlate(a, v, mode="valid"):
     return _slid(a, v, mode) if a.size >= v.size else _slid(v, a, mode)[::-1].copy()
 
 
-@composite(np.convolve)
-def convolve(a, v, mode="full"):
-    a, v = (np.atleast_1d(lift(each)) for each in ((a, v) if np.size(a) >= np.size(v) else (v, a)))
-    return _slid(a, v[::-1], mode)
+INSTEAD[np._core.multiarray.correlate] = correlate  # NumPy's own convolve calls it
 
 
 # ---------------------------------------------------------------- einsum

@@ -417,6 +417,44 @@ def guard(wrong: TracedArray) -> None:
         require(not known.any())
 
 
+# ---------------------------------------------------------------- products
+def matmul(a: Any, b: Any, dtype: Any = None) -> TracedArray:
+    """``np.matmul``. The node broadcasts batch axes.
+
+    A vector gets a second axis for the product, and loses it again.
+    """
+    a, b = lift(a), lift(b)
+    require(a.ndim and b.ndim)
+    target = resolve(np.matmul, [a, b], dtype)[0]
+    left = cast(a if a.ndim > 1 else reshaped(a, (1, a.size)), target)
+    right = cast(b if b.ndim > 1 else reshaped(b, (b.size, 1)), target)
+    batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    rows, columns = left.shape[-2:-1] if a.ndim > 1 else (), right.shape[-1:] if b.ndim > 1 else ()
+    return reshaped(record("matmul", left, right, like=True), (*batch, *rows, *columns))
+
+
+def _with_axes(a: Any, b: Any, ranks: tuple[int, int], new_a: Any = ..., new_b: Any = ...) -> tuple[TracedArray, TracedArray]:
+    """Both operands, indexed so that they get new axes."""
+    a, b = lift(a), lift(b)
+    require(a.ndim >= ranks[0] and b.ndim >= ranks[1])
+    return a[new_a], b[new_b]
+
+
+def _vecdot(a: Any, b: Any, dtype: Any = None) -> TracedArray:
+    a, b = _with_axes(a, b, (1, 1))
+    require(a.shape[-1] == b.shape[-1])
+    products = np.multiply(a, b, dtype=dtype)
+    return np.sum(products, -1, products.dtype)
+
+
+WHOLE.update({
+    "matmul": matmul,
+    "vecdot": _vecdot,
+    "matvec": lambda a, b, dtype=None: matmul(*_with_axes(a, b, (2, 1), new_b=(..., None)), dtype)[..., 0],
+    "vecmat": lambda a, b, dtype=None: matmul(*_with_axes(a, b, (1, 2), new_a=(..., None, slice(None))), dtype)[..., 0, :],
+})
+
+
 # ---------------------------------------------------------------- elementwise, but no ufunc
 def erf(x: Any) -> Any:
     """The error function, which NumPy lacks: traced for a traced array, computed for a real one."""
