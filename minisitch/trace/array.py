@@ -58,10 +58,6 @@ def as_numpy_raises(function: Callable, args: Sequence[Any], options: dict[str, 
     It is NumPy's own if NumPy raises one, else a TraceError. To find out, NumPy is called with real
     arrays of the same shapes and dtypes: with known values where they are known, else with ones.
     """
-    out = options.get("out")
-    # NumPy tells arrays of ``out=...`` in a tuple
-    if isinstance(out, tuple) and any(each is Ellipsis for each in out):
-        options = options | {"out": Ellipsis}
     try:
         real = [*map(_real, args)], {name: _real(value) for name, value in options.items()}
     except ValueError:
@@ -187,6 +183,22 @@ class OutsideStorage(Storage):
                      "buffer inside, with np.zeros(shape, dtype) or np.zeros_like(x)")
 
 
+class Flags:
+    """``x.flags``. The layout is known or refused. Ownership and write access are refused."""
+
+    def __init__(self, array: TracedArray) -> None:
+        self._array = array
+
+    def __getattr__(self, name: str) -> bool:
+        if self._array.strides_in_elements is None or name not in ("c_contiguous", "f_contiguous", "contiguous", "fnc", "forc"):
+            raise refuse(f"x.flags.{name}", "the array has no memory while the program is traced", "Ask the result, outside")
+        self._array.recorder.by_layout(self._array)
+        return bool(getattr(stand_in(self._array).flags, name))
+
+    def __getitem__(self, name: str) -> bool:
+        return getattr(self, name.lower())
+
+
 class TracedArray(NDArrayOperatorsMixin):
     """An array of a program being traced: a shape and a dtype, but no values."""
 
@@ -279,9 +291,7 @@ class TracedArray(NDArrayOperatorsMixin):
     T = property(lambda self: traced.transpose(self))
     mT = property(answers(lambda x: x.mT)(lambda self: traced.matrix_transpose(self)))
     real = property(lambda self: self, lambda self, value: self.fill(value))
-    imag: Any  # these are in shapes
-    flags: Any
-    strides: Any
+    flags = property(Flags)
     # All elements in C order, for reading and writing in any layout. A reshape might copy.
     flat = property(lambda self: view(self, "reshape", shape=(self.type.size,), strides=(1,), mode="flat"),
                     lambda self, value: self.put(np.arange(self.size), value))
@@ -289,6 +299,20 @@ class TracedArray(NDArrayOperatorsMixin):
     __len__ = answers(len)(lambda self: self.shape[0])
     __iter__ = answers(iter)(lambda self: (self[i] for i in range(self.shape[0])))
     __delitem__ = answers(operator.delitem)(lambda self, index: require(False))
+
+    @property
+    def imag(self) -> TracedArray:
+        """Zeros: no traced value is complex. An array of them is read-only, as NumPy's."""
+        zeros = constant(0, self.shape, self.dtype)
+        return zeros if self.is_scalar else view(zeros, "broadcast", shape=self.shape, strides=self.strides_in_elements)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """They depend on the layout of the arguments."""
+        if self.strides_in_elements is None or isinstance(self._storage, OutsideStorage):
+            self.__getattr__("strides")  # refused
+        self.recorder.by_layout(self)
+        return tuple(step * self.itemsize for step in self.strides_in_elements)
 
     def __repr__(self) -> str:
         # the program asks, or a library that prints

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from .array import (
-    OutsideStorage,
     TracedArray,
     broadcast,
     cast,
@@ -135,39 +134,6 @@ def _order(order: str, x: TracedArray) -> str:
 
 def _backwards(x: TracedArray) -> TracedArray:
     return transpose_view(x, tuple(reversed(range(x.ndim))))
-
-
-def _imag(x: TracedArray) -> TracedArray:
-    """Zeros: no traced value is complex. An array of them is read-only, as NumPy's."""
-    zeros = constant(0, x.shape, x.dtype)
-    return zeros if x.is_scalar else view(zeros, "broadcast", shape=x.shape, strides=x.strides_in_elements)
-
-
-class Flags:
-    """``x.flags``. The layout is known or refused. Ownership and write access are refused."""
-
-    def __init__(self, array: TracedArray) -> None:
-        self._array = array
-
-    def __getattr__(self, name: str) -> bool:
-        if self._array.strides_in_elements is None or name not in ("c_contiguous", "f_contiguous", "contiguous", "fnc", "forc"):
-            raise refuse(f"x.flags.{name}", "the array has no memory while the program is traced", "Ask the result, outside")
-        self._array.recorder.by_layout(self._array)
-        return bool(getattr(stand_in(self._array).flags, name))
-
-    def __getitem__(self, name: str) -> bool:
-        return getattr(self, name.lower())
-
-
-def _strides(x: TracedArray) -> tuple[int, ...]:
-    """``x.strides``, which the layout of the arguments decides."""
-    if x.strides_in_elements is None or isinstance(x._storage, OutsideStorage):
-        x.__getattr__("strides")  # refused
-    x.recorder.by_layout(x)
-    return tuple(step * x.itemsize for step in x.strides_in_elements)
-
-
-TracedArray.strides, TracedArray.imag, TracedArray.flags = property(_strides), property(_imag), property(Flags)
 
 
 @handles(np.reshape)
@@ -554,8 +520,7 @@ def dot(a, b, out=None):
     else:
         product = np.tensordot(a, b, (-1, max(b.ndim - 2, 0)))
     if isinstance(out, TracedArray):
-        if not out.row_major:
-            raise ValueError("output array is not acceptable (it must be a C-Array)")
+        require(out.row_major)
         out.recorder.by_layout(out)
     return deliver_whole(product, out, "no")
 
@@ -615,6 +580,9 @@ class Term:
     def sides(self) -> dict[str, int]:
         return dict(zip(self.letters, self.array.shape, strict=True))
 
+    def arranged(self, letters: Sequence[str]) -> TracedArray:
+        return permuted(self.array, [self.letters.index(letter) for letter in letters])
+
 
 def _diagonal(term: Term) -> Term:
     """A repeated letter reads the diagonal: a gather along its axes, or a scatter when written."""
@@ -631,38 +599,32 @@ def _diagonal(term: Term) -> Term:
 def _sum_out(term: Term, kept: str) -> Term:
     """Sum over the letters that are not kept. Integers are not widened."""
     axes = tuple(i for i, letter in enumerate(term.letters) if letter not in kept)
-    letters = "".join(each for each in term.letters if each in kept)
-    return Term(np.sum(term.array, axes, term.array.dtype), letters) if axes else term
-
-
-def _arrange(term: Term, letters: str) -> TracedArray:
-    return permuted(term.array, [term.letters.index(letter) for letter in letters])
+    return Term(np.sum(term.array, axes, term.array.dtype), "".join(c for c in term.letters if c in kept)) if axes else term
 
 
 def _contract(a: Term, b: Term, needed: str) -> Term:
     """Two operands into one. A ``matmul`` sums over common letters that are not needed."""
     a, b = _sum_out(a, b.letters + needed), _sum_out(b, a.letters + needed)
     sides = a.sides() | {x: n for x, n in b.sides().items() if n != 1 or x not in a.letters}
-    batch = "".join(c for c in a.letters if c in b.letters and c in needed)
-    inner = "".join(c for c in a.letters if c in b.letters and c not in needed)
-    rows = "".join(c for c in a.letters if c not in b.letters)
-    columns = "".join(c for c in b.letters if c not in a.letters)
+    batch = [c for c in a.letters if c in b.letters and c in needed]
+    inner = [c for c in a.letters if c in b.letters and c not in needed]
+    rows, columns = [c for c in a.letters if c not in b.letters], [c for c in b.letters if c not in a.letters]
     letters = batch + rows + columns
 
-    def matrix(term: Term, first: str, second: str) -> TracedArray:
+    def matrix(term: Term, first: list[str], second: list[str]) -> TracedArray:
         order = batch + first + second
-        wide = broadcast(_arrange(term, order), [sides[c] for c in order])
+        wide = broadcast(term.arranged(order), [sides[c] for c in order])
         return reshaped(wide, [*wide.shape[:len(batch)], *(math.prod(sides[c] for c in group) for group in (first, second))])
 
     def spread(term: Term) -> TracedArray:
         own = term.sides()
-        return reshaped(_arrange(term, "".join(c for c in letters if c in own)), [own.get(c, 1) for c in letters])
+        return reshaped(term.arranged([c for c in letters if c in own]), [own.get(c, 1) for c in letters])
 
-    if not inner:
-        product = np.multiply(spread(a), spread(b))
-        return Term(product if product.dtype.kind == "b" else product + 0, letters)  # NumPy adds it to zeros: -0.0 becomes 0.0
-    product = record("matmul", matrix(a, rows, inner), matrix(b, inner, columns))
-    return Term(reshaped(product, [sides[c] for c in letters]), letters)
+    if inner:
+        product = record("matmul", matrix(a, rows, inner), matrix(b, inner, columns))
+        return Term(reshaped(product, [sides[c] for c in letters]), "".join(letters))
+    product = np.multiply(spread(a), spread(b))  # NumPy adds it to zeros: -0.0 becomes 0.0
+    return Term(product if product.dtype.kind == "b" else product + 0, "".join(letters))
 
 
 @composite(np.einsum)
@@ -675,8 +637,7 @@ def einsum(*operands, out=None, dtype=None, optimize=False, order="K", casting="
     if len(terms) == 1 and sorted(terms[0].letters) == sorted(result):
         return deliver(transpose_view(terms[0].array, [terms[0].letters.index(letter) for letter in result]), out, casting)
     target = common_dtype(*arrays, *([] if out is None else [out])) if dtype is None else np.dtype(dtype)
-    if not all(np.can_cast(each.dtype, target, casting) for each in arrays):
-        raise TypeError(f"cannot cast to {target} according to the rule {casting!r}")
+    require(all(np.can_cast(each.dtype, target, casting) for each in arrays))
     # NumPy rounds the product of all operands once
     wide = np.dtype(np.float32) if target == np.float16 and len(terms) > 2 else target
     terms = [Term(cast(term.array, wide), term.letters) for term in terms]
@@ -684,4 +645,4 @@ def einsum(*operands, out=None, dtype=None, optimize=False, order="K", casting="
         first, second, *others = terms
         needed = result + "".join(each.letters for each in others)
         terms = [_contract(first, second, needed), *others]
-    return deliver(cast(_arrange(_sum_out(terms[0], result), result), target), out, casting)
+    return deliver(cast(_sum_out(terms[0], result).arranged(result), target), out, casting)

@@ -238,7 +238,6 @@ def deliver(result: TracedArray, out: Any, casting: Any = "same_kind", where: An
 
     ``where=`` keeps the old elements of ``out`` at the other places.
     """
-    out = out[0] if isinstance(out, tuple) else out
     if where is not True and not isinstance(out, TracedArray):
         raise refuse("where= but no traced out=", "the other places would hold no value",
                      "Pass out=np.zeros_like(x), or write np.where(condition, a, b)")
@@ -260,9 +259,8 @@ def deliver_whole(result: TracedArray, out: Any, reads: Any = None) -> TracedArr
 
     ``reads``: the casting rule by which NumPy makes an array of the result's dtype from ``out``.
     """
-    target = out[0] if isinstance(out, tuple) else out
-    if isinstance(target, TracedArray):
-        require(target.shape == result.shape and (not reads or np.can_cast(target.dtype, result.dtype, reads)))
+    if isinstance(out, TracedArray):
+        require(out.shape == result.shape and (not reads or np.can_cast(out.dtype, result.dtype, reads)))
     return deliver(result, out, "unsafe")
 
 
@@ -309,6 +307,8 @@ def __array_ufunc__(x: TracedArray, ufunc: np.ufunc, kind: str, *inputs: Any, **
     if kind not in METHODS:
         raise refuse(f"np.{ufunc.__name__}.{kind}", "the graph has no operation for it",
                      "Open it up into reductions, np.cumsum or np.add.at")
+    if isinstance(out := options.get("out"), tuple) and len(out) == 1:
+        options["out"] = out[0]
     return answered(ufunc if kind == "__call__" else getattr(ufunc, kind), partial(METHODS[kind], ufunc), inputs, options)
 
 
@@ -567,17 +567,15 @@ def _folded(result: TracedArray, out: Any) -> TracedArray:
 
     NumPy folds into ``out`` itself, which must hold each partial result.
     """
-    target = out[0] if isinstance(out, tuple) else out
-    checked = isinstance(target, TracedArray) and result.dtype.kind + target.dtype.kind != "ff"
-    if checked and not np.can_cast(result.dtype, target.dtype):
-        raise refuse(f"a reduction of {result.dtype} into an out= of {target.dtype}", "NumPy rounds each partial result to it",
+    checked = isinstance(out, TracedArray) and result.dtype.kind + out.dtype.kind != "ff"
+    if checked and not np.can_cast(result.dtype, out.dtype):
+        raise refuse(f"a reduction of {result.dtype} into an out= of {out.dtype}", "NumPy rounds each partial result to it",
                      "Write out[...] = of the reduction")
     return deliver_whole(result, out)
 
 
 def dtype_with(out: Any, x: TracedArray) -> np.dtype | None:
     """The dtype to sum in if there is an ``out=`` and no ``dtype=``."""
-    out = out[0] if isinstance(out, tuple) else out
     return np.result_type(out.dtype, x.dtype) if isinstance(out, TracedArray) and not out.is_scalar else None
 
 
