@@ -346,12 +346,8 @@ handles(np.astype)(lambda x, dtype, /, *, copy=True, device=None: x.astype(dtype
 # ---------------------------------------------------------------- reductions and scans
 def _reduction(ufunc: np.ufunc) -> Any:
     """A handler with the parameters of ``np.sum``, or with those of ``np.max``, which has no ``dtype=``."""
-    def with_dtype(a, axis=None, dtype=None, out=None, *others, **options):
-        return reduce_method(ufunc, a, axis, dtype, out, *others, **options)
-
-    def without_dtype(a, axis=None, out=None, *others, **options):
-        return reduce_method(ufunc, a, axis, None, out, *others, **options)
-    return with_dtype if ufunc in (np.add, np.multiply) else without_dtype
+    first = () if ufunc in (np.add, np.multiply) else (None,)
+    return lambda a, axis=None, *others, **options: reduce_method(ufunc, a, axis, *first, *others, **options)
 
 
 for _ufunc, _name in FOLDS.items():

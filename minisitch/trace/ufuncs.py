@@ -175,6 +175,7 @@ def __pow__(x: TracedArray, exponent: Any) -> Any:
 
 
 @method
+@answers(lambda x, base: base ** x)
 def __rpow__(x: TracedArray, base: Any) -> Any:
     base = plain(base)
     return _power_of_scalars(base, x) if x.is_scalar and _is_scalar(base) else NDArrayOperatorsMixin.__rpow__(x, base)
@@ -371,7 +372,8 @@ def outer(ufunc: np.ufunc, a: Any, b: Any, **options: Any) -> Any:
 
 
 Number.__array_ufunc__ = lambda self, ufunc, kind, *inputs, **options: (  # type: ignore[assignment]
-    METHODS[kind](ufunc, *inputs, **options) if kind == "__call__" else getattr(ufunc, kind)(*map(plain, inputs), **options))
+    answered(ufunc, partial(call, ufunc), inputs, options) if kind == "__call__"
+    else getattr(ufunc, kind)(*map(plain, inputs), **options))
 
 
 # ---------------------------------------------------------------- errors that depend on values
