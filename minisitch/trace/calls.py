@@ -36,14 +36,7 @@ from .hooks import (
     special,
     with_traced,
 )
-from .outside import (
-    ABSENT,
-    Outside,
-    attribute_of,
-    is_alive,
-    member_of,
-    slots_of,
-)
+from .outside import ABSENT, Outside, attribute_of, member_of, slots_of
 from .recorder import ACTIVE, current, raised_by_user, user_line
 from .refusals import name_of
 from .rewrite import is_rewritten, rewritten
@@ -60,8 +53,8 @@ VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 def run_call(recorder: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """``function(*args, **kwargs)``, in a trace."""
     kind = type(function)
-    if function is call:  # a library was handed a method or an object of the user's
-        return call(*args, **kwargs)
+    if recorder.silent and _writes(function):
+        return None
     try:
         protocol, instead = PROTOCOLS.get(function), INSTEAD.get(function)
     except TypeError:  # not hashable
@@ -75,17 +68,12 @@ def run_call(recorder: Any, function: Any, args: tuple, kwargs: dict[str, Any]) 
         return _function(recorder, function, args, kwargs)
     if kind is MethodType and type(function.__func__) is FunctionType:
         owner = recorder.outside.note(function, attribute_of, "__self__", function.__self__)  # a method may be kept
-        if recorder.silent and _writes(function, owner):
-            return None
         return _function(recorder, function.__func__, (owner, *args), kwargs)
     if kind is functools.partial:
         held = [recorder.outside.taken(attribute(function, name)) for name in ("func", "args", "keywords")]
         return call(held[0], *held[1], *args, **{**held[2], **kwargs})
     if isinstance(function, weakref.ref):
-        found = function()
-        recorder.outside.note(function, is_alive, None, found is not None)
-        recorder.outside.weak_root(found)
-        return found
+        return recorder.outside.referent(function)
     if kind is CACHE and not is_rewritten(getattr(function.__wrapped__, "__code__", copy_of.__code__)):
         return _called(recorder, contextvars.copy_context().run, function, (_apart, function, *map(plain, args)),
                        {key: plain(each) for key, each in kwargs.items()})
@@ -137,26 +125,21 @@ def copy_of(recorder: Any, function: FunctionType) -> FunctionType:
 
 
 @functools.lru_cache(1024)
-def names_in(code: types.CodeType) -> tuple[str, ...]:
-    """The globals that a function, and the functions inside it, name."""
+def names_in(code: types.CodeType, attributes: bool = False) -> tuple[str, ...]:
+    """The globals that a function, and the functions inside it, name; or the attributes, too."""
     own = [each.argval for each in dis.get_instructions(code)
            if each.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")]
     inner = [name for each in code.co_consts if isinstance(each, types.CodeType)
-             for name in names_in(each)]
-    return tuple(dict.fromkeys([*own, *inner]))
+             for name in names_in(each, attributes)]
+    return tuple(dict.fromkeys([*(code.co_names if attributes else own), *inner]))
 
 
 def read_unseen(outside: Outside, function: FunctionType) -> None:
     """Note all that a function without source may read: the names in its code, from each that it reaches."""
     held = [each.cell_contents for each in function.__closure__ or () if each != types.CellType()]
-    words = _words(function.__code__)
+    words = names_in(function.__code__, attributes=True)
     for each in (*(function.__globals__.get(name) for name in names_in(function.__code__)), *held):
         outside.recorder.asked |= set(map(id, outside.inside(each, words=words)))
-
-
-def _words(code: types.CodeType) -> tuple[str, ...]:
-    inner = [name for each in code.co_consts if isinstance(each, types.CodeType) for name in _words(each)]
-    return tuple(dict.fromkeys([*code.co_names, *inner]))
 
 
 def _construct(kind: type, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -188,19 +171,17 @@ def _native(recorder: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -
     outside, owner = recorder.outside, getattr(function, "__self__", None)
     if isinstance(owner, OWNED):  # a global may be a method of a dict
         outside.note(function, attribute_of, "__self__", owner)
-    if recorder.silent and _writes(function, owner):
-        return None
-    if isinstance(owner, OWNED):
         return _method_of_container(recorder, function, owner, args, kwargs)
     is_function = isinstance(function, FunctionType | BuiltinFunctionType)
     if isinstance(function, FunctionType):  # a library reads the user's objects
         for each in args:
             outside.inside(each, 2)
-    # C code that takes an iterable goes over it. Its first line says what it calls: map(func, *iterables)
+    # C code says of itself whether it goes over an iterable, and what it calls: map(func, *iterables)
     told = "" if isinstance(function, FunctionType) else function.__doc__ or ""
     calls = "func" in told.partition("\n")[0]
-    if "iterable" in told:
-        args = tuple(each if calls and callable(each) else iterated(each) for each in args)
+    if "iterable" in told and not (args[1:] and "two or more" in told):
+        args = tuple(each if (calls and callable(each)) or ("mapping" in told and hasattr(each, "keys"))
+                     else iterated(each) for each in args)
     args, kwargs = _all_handed(recorder, args, kwargs, calls)
     if type(owner) is np.ndarray:  # a global may be a method of an array
         owner = outside.seen(outside.note(function, attribute_of, "__self__", owner))
@@ -290,10 +271,11 @@ def _handed(recorder: Any, value: Any, calls: bool = False) -> Any:
 LOGS = set("debug info warning warn error exception critical log".split())
 
 
-def _writes(function: Any, owner: Any) -> bool:
+def _writes(function: Any) -> bool:
     """Whether a function writes for people: what a program prints, it prints once."""
-    logs = getattr(function, "__module__", None) == "logging" and function.__name__ in LOGS
+    owner = function.__self__ if isinstance(function, BuiltinFunctionType | MethodType) else None
     streams = owner is not None and (owner is sys.stdout or owner is sys.stderr)
+    logs = isinstance(function, FunctionType | MethodType) and function.__module__ == "logging" and function.__name__ in LOGS
     return streams or logs or function is print or function is warnings.warn
 
 
@@ -326,12 +308,6 @@ def _deepcopy(value: Any, memo: Any = None) -> Any:
     for each in outside.inside(value):
         memo[id(each)] = np.copy(outside.seen(each))
     return copy.deepcopy(value, memo)
-
-
-@protocol(copy.copy)
-def _copy(value: Any) -> Any:
-    current().outside.inside(value, 1)
-    return copy.copy(value)
 
 
 @protocol(id)

@@ -81,6 +81,9 @@ def call(function: Any, /, *args: Any, **kwargs: Any) -> Any:
     return outside.seen(recorder.call(function, args, kwargs))
 
 
+PROTOCOLS[call] = call  # a library was handed a method or an object of the user's
+
+
 @hook
 def seen(value: Any) -> Any:
     """A name as the program gets it into its hand."""
@@ -377,7 +380,7 @@ def truth(value: Any, likely: bool | None = None) -> Any:
     if recorder is None:
         return value
     if likely is not None and type(value) is TracedArray and value.size == 1 and recorder.known(value.node, asks=True) is None:
-        recorder.unlike(np.logical_not(value) if likely else value)
+        recorder.unlike((np.logical_not(value) if likely else value).node)
         return likely
     for name in ("__bool__", "__len__"):
         if (method := special(value, name)) is not None:

@@ -340,6 +340,14 @@ class Outside:
             place.weak = hasattr(type(value), "__weakref__")
             place.value = weakref.ref(value) if place.weak else value
 
+    def referent(self, reference: Any) -> Any:
+        """What a weak reference of the user's refers to, or None."""
+        found = reference()
+        self.note(reference, is_alive, None, found is not None)
+        if found is not None and id(reference) in self.places:
+            self.weak_root(found)
+        return found
+
     def note(self, holder: Any, get: Any, key: Any, value: Any, where: Place | None = None) -> Any:
         """Note that the program has read ``value`` there. Returns what it gets into its hand."""
         at = where or self.places.get(id(holder))

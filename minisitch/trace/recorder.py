@@ -354,10 +354,9 @@ class Recorder:
         node: int = value.node
         return node if self.type(node).dtype == dtype else self.add("cast", (node,), dtype=dtype)
 
-    def unlike(self, condition: Any) -> None:
+    def unlike(self, node: int) -> None:
         """A call where a condition holds anywhere runs the plain function: it may raise, or warn."""
-        node, rank = condition.node, condition.ndim
-        if rank:
+        if rank := self.type(node).rank:
             node = self.add("any", (node,), axes=tuple(range(rank)), keepdims=False)
         self.condition_at = self.condition_at or user_line()[0]
         self.condition = node if self.condition is None else self.add("or", (self.condition, node))

@@ -141,24 +141,15 @@ def sqrt(x: Any, /) -> Any:
     if type(x) is not Number:
         return math.sqrt(x)
     value, node = None if x.value is None else math.sqrt(x.value), _node(x.recorder, x, "float64")
-    x.recorder.unlike(_Scalar(x.recorder.add("lt", (node, _node(x.recorder, 0, "float64")))))
+    x.recorder.unlike(x.recorder.add("lt", (node, _node(x.recorder, 0, "float64"))))
     return Number(x.recorder, x.recorder.add("sqrt", (node,)), float, value, x.origins)
-
-
-class _Scalar:
-    """A node as ``Recorder.unlike`` takes it."""
-
-    ndim = 0
-
-    def __init__(self, node: int) -> None:
-        self.node = node
 
 
 def _guard(recorder: Recorder, function: Callable, operands: list[Any], nodes: list[int],
            made: int) -> None:
     """Where Python's own arithmetic does something else, the plain function runs."""
     def unlike(op: str, *args: int) -> None:
-        recorder.unlike(_Scalar(recorder.add(op, args)))
+        recorder.unlike(recorder.add(op, args))
 
     if function is operator.truediv and type(operands[1]) is Number:
         unlike("eq", nodes[1], _node(recorder, 0, recorder.type(nodes[1]).dtype))

@@ -414,7 +414,7 @@ def guard(wrong: TracedArray) -> None:
     """
     known = wrong.recorder.known(wrong.node)
     if known is None:
-        wrong.recorder.unlike(wrong)
+        wrong.recorder.unlike(wrong.node)
     else:
         require(not known.any())
 
