@@ -46,7 +46,7 @@ from ..errors import MinisitchError
 from ..trace.tracebacks import door
 from .machine import IN_FLIGHT, Machine
 from .memory import WRITING, Memory, Now, Sizes
-from .record import FilmEvent, Recorded
+from .record import FilmEvent, kind_of_memory
 from .source import text_of
 from .text import KernelProgram, kernel_bug, read_program
 from .traffic import ArrayBytes, LineTraffic, Traffic
@@ -69,7 +69,7 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
          name: str | None = None, wave: int | None = None,
          inputs: Iterable[str | int] | None = None, outputs: Iterable[str | int] = (),
          queues: Iterable[str] = (), rounds: int | None = None, shared: int = SHARED_BYTES,
-         threads: int = THREADS, record: list[FilmEvent] | None = None) -> Traffic:
+         threads: int = THREADS, record: list[FilmEvent] | None = None, lockstep: bool = False) -> Traffic:
     """Launch a kernel on ``grid`` blocks of ``block`` threads, each a number or up to three.
 
     ``kernel`` is text, or a function (``source``). If a text has several functions, ``name`` picks
@@ -81,7 +81,8 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
     before it is read. In an array that ``outputs`` names every cell must be written.
     ``wave`` is the number of blocks that are resident at once. ``queues`` names arrays that stay in
     L2: their bytes are counted apart. ``record`` is a list that gets a ``FilmEvent`` for each
-    access and meeting, also before a refusal.
+    access and meeting, also before a refusal. In ``lockstep`` the threads of a block take turns at
+    each access, as if a barrier stood there, and no race is refused: it shows what else is wrong.
 
     The limits: ``rounds`` of the loops of all threads until the next block ends, bytes of
     ``shared`` memory of a block, and ``threads`` of a block. By default there are half a million
@@ -107,7 +108,7 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
     if min(shape) < 0 or prod(shape) > BLOCKS:
         raise LaunchError(f"the grid is {grid}: a number of blocks is not negative, and at most {BLOCKS:,} here")
     values = dict(arrays if isinstance(arrays, Mapping) else by_name(read_program(kernel, name), arrays))
-    program = read_program(kernel, name, frozenset(each for each in values if isinstance(values[each], np.ndarray)))
+    program = read_program(kernel, name, frozenset(each for each in values if isinstance(values[each], np.ndarray)), lockstep)
     if values.keys() != set(program.parameters):
         raise LaunchError(f"{program.name} takes {program.parameters}, got {tuple(values)}")
     _refuse_float64(program, values)
@@ -203,7 +204,7 @@ def _arguments(program: KernelProgram, values: Mapping[str, Any],
     holding = set(program.parameters) - written if inputs is None else _named(program, "inputs", inputs)
     arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
     memories: dict[int, Memory] = {}
-    kind = Memory if now.film is None else Recorded
+    kind = kind_of_memory(now, program)
     for name, array in arrays.items():
         same = [other for other in arrays if arrays[other] is array]
         if name in written and not array.flags.writeable:

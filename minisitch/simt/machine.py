@@ -8,6 +8,9 @@ or a ``syncwarp`` go on within the turn once all have come. The seed draws which
 before an atomic or in a loop go on in the turn. It also draws the order of lanes, warps and blocks.
 In a kernel without atomics it decides only what a racy kernel computes, not whether it is refused.
 With atomics it decides who comes first.
+
+In *lockstep* the threads of a block take turns at each access: those go on that are least far in the
+text. What needs a barrier there is right without one, so the values say what else is wrong.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ import numpy as np
 from ..errors import KernelBug, PassError
 from .dialect import SHUFFLES, WARP_MEETINGS, in_plain_words
 from .memory import NOTHING, Memory, Now, Stamp, Trace, along, join
-from .record import FilmEvent, Recorded, plain
+from .record import FilmEvent, kind_of_memory, plain
 from .text import EXIT, FULL_MASK, PAUSES, START, KernelProgram, kernel_bug
 from .traffic import Tally, Traffic
 from .values import Endless, Widened, dtype_of
@@ -93,6 +96,7 @@ class Block:
 
     def __init__(self, index: int, size: int, grid_epoch: int):
         self.index, self.epoch = index, 0
+        self.path = 0  # the work of the busiest thread between two barriers, added up
         self.threads = [Thread(Stamp(index, t, grid_epoch, 0, 0, (0,) * WARP, NOTHING)) for t in range(size)]
         self.warps = [self.threads[first:first + WARP] for first in range(0, size, WARP)]
         self.shared: dict[int, Memory] = {}
@@ -157,7 +161,7 @@ class Machine:
     def __init__(self, program: KernelProgram, arguments: Sequence[Any], now: Now, seed: int,
                  in_flight: int, rounds: int, shared: int):
         self.program, self.arguments, self.now = program, arguments, now
-        self.kind = Memory if now.film is None else Recorded
+        self.kind = kind_of_memory(now, program)
         self.arrays = list({id(a): a for a in arguments if isinstance(a, Memory)}.values())
         self.grid_size, self.block_size, self.in_flight = Dim3(*now.grid), Dim3(*now.block), in_flight
         self.blocks, self.shared_bytes = math.prod(now.grid), shared
@@ -167,7 +171,9 @@ class Machine:
         self.grid_epoch = 0
         self.tally = Tally(program)
         self.verbs = tuple(site.verb for site in program.sites)
-        self.pauses = frozenset(site for site, verb in enumerate(self.verbs) if verb in PAUSES)
+        pauses = (*PAUSES, "load", "store") if program.stepwise else PAUSES
+        self.pauses = frozenset(site for site, verb in enumerate(self.verbs) if verb in pauses)
+        self.first = -1  # in lockstep: where the threads stand that go on in this turn
         self.rounds = program.rounds.left = rounds
         program.rounds.passed.clear()
         self.watching = False
@@ -207,6 +213,8 @@ class Machine:
     # ------------------------------------------------------------ a turn of one block
     def turn(self, block: Block) -> None:
         """Run the block's threads as far as they get. Let them past a barrier that all reached."""
+        if self.program.stepwise:
+            self.first = min((thread.stop[0] for thread in block.threads if self.spins(thread)), default=-1)
         for warp in self.rng.sample(block.warps, len(block.warps)):
             self.run_warp(warp)
         if self.pauses and any(map(self.spins, block.threads)):
@@ -214,11 +222,12 @@ class Machine:
         self.require_one_stop(block.threads, "the threads of one block")
         for warp in block.warps:
             self.tally.warp((thread.trace, thread.counts) for thread in warp)
+        block.path += self.tally.phase([thread.counts for thread in block.threads])
         site = block.threads[0].stop[0]
         if site == EXIT:
             self.running.remove(block)
             self.program.rounds.left = self.rounds
-            self.tally.block([thread.counts for thread in block.threads], block.epoch)
+            self.tally.block([thread.counts for thread in block.threads], block.epoch, block.path)
         elif self.verbs[site] == "grid.sync":
             block.at_grid_barrier = True
         else:
@@ -229,7 +238,8 @@ class Machine:
     def run_warp(self, warp: list[Thread]) -> None:
         """Run the lanes of one warp, and again when a shuffle or a warp barrier lets some go on."""
         eager = self.rng.choice(EAGER) if self.pauses else 1.0
-        ready = [thread for thread in warp if thread.stop[0] == START or (self.spins(thread) and self.rng.random() < eager)]
+        ready = [thread for thread in warp if thread.stop[0] in (START, self.first)
+                 or (self.spins(thread) and not self.program.stepwise and self.rng.random() < eager)]
         while ready:
             self.rng.shuffle(ready)
             for thread in ready:
@@ -238,7 +248,7 @@ class Machine:
 
     def resume(self, thread: Thread) -> None:
         """Run one thread to its next stop."""
-        self.now.trace = thread.trace
+        self.now.trace, before = thread.trace, self.program.rounds.work
         try:
             thread.stop = thread.generator.send(thread.reply)
         except StopIteration:
@@ -254,6 +264,7 @@ class Machine:
         except (Exception, SystemExit) as error:
             raise self.exception(error, thread) from error
         thread.reply = None
+        thread.counts["work"] += self.program.rounds.work - before
         if thread.stop[0] not in self.pauses:
             self.now.progress += 1
         elif self.watching:

@@ -233,7 +233,7 @@ class Memory:
         self.settled: set[int] = set()  # cells written in earlier epochs
 
     # ------------------------------------------------------------ what kernel text calls
-    def load(self, site: int, index: Any) -> Any:
+    def load(self, site: int, index: Any, turn: None = None) -> Any:
         """``x[index]``."""
         cell = index if type(index) is int and 0 <= index < self.length else self.cell(site, index)
         access, cells = self.now.trace[self, site]
@@ -243,7 +243,7 @@ class Memory:
         value = self.data[cell]
         return self.convert(value) if self.wraps else value
 
-    def store(self, site: int, index: Any, value: Any) -> None:
+    def store(self, site: int, index: Any, value: Any, turn: None = None) -> None:
         """``x[index] = value``."""
         cell = index if type(index) is int and 0 <= index < self.length else self.cell(site, index)
         access, cells = self.now.trace[self, site]
@@ -301,7 +301,10 @@ class Memory:
         if self.atomics:
             self.require_order(site, cell, self.atomics.pop(cell, None))
             self.clocks.pop(cell, None)
-        self.writes[cell] = access
+        self.put(access, cell, value)
+
+    def put(self, access: LastAccess, cell: int, value: Any) -> None:
+        write, self.writes[cell] = self.writes.get(cell), access
         old = self.data[cell]
         self.data[cell] = self.convert(value) if self.wraps else value
         if write is None or old != self.data[cell]:
@@ -455,6 +458,24 @@ class Memory:
     def show(self, cell: int) -> str:
         position = np.unravel_index(cell, self.shape) if self.shape else ()
         return f"{self.name}[{', '.join(str(int(i)) for i in position)}]"
+
+
+class Unjudged(Memory):
+    """An array whose accesses are in order, because threads take turns. Only an index can be wrong."""
+
+    __slots__ = ()
+
+    def see(self, access: LastAccess, site: int, cell: int) -> None:
+        pass
+
+    def overwrite(self, access: LastAccess, site: int, cell: int, value: Any) -> None:
+        self.put(access, cell, value)
+
+    def require_written(self, site: int, cell: int) -> None:
+        pass
+
+    def require_order(self, site: int, cell: int, earlier: list[LastAccess] | None) -> None:
+        pass
 
 
 WRITING = ("store", "atomic", "add_release")

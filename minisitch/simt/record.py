@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .memory import Memory
+from .memory import Memory, Now, Unjudged
+from .text import KernelProgram
 
 
 class FilmEvent(NamedTuple):
@@ -54,3 +55,8 @@ ACCESSES = {"load": "read", "load_wide": "read", "store": "write", "store_wide":
             "atomic": "atomic", "load_acquire": "atomic", "add_release": "atomic"}
 # An array whose accesses are filmed.
 Recorded = type("Recorded", (Memory,), {"__slots__": ()} | {name: _filmed(name, what) for name, what in ACCESSES.items()})
+
+
+def kind_of_memory(now: Now, program: KernelProgram) -> Callable[..., Memory]:
+    """The class of the arrays of a launch."""
+    return Unjudged if program.stepwise else Memory if now.film is None else Recorded

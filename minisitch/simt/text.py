@@ -12,8 +12,11 @@ The rewriting, line by line. The numbers are *sites*: indices into ``KernelProgr
     s = cuda.shared.array(8, np.float32)      s = cuda.array(6, 's', 'shared', 8, np.float32)
     load_wide(v, 0, x, i, 4)                  x.load_wide(7, i, 4, v, 8, 0)
     store_wide(y, i, v, 0, 4)                 y.store_wide(9, i, 4, v, 10, 0)
-    while q[0] == 0: ...                      while q.load(7, 0) == 0: yield (8,); rounds(LINE); ...
+    while q[0] == 0: ...                      while q.load(7, 0) == 0: yield (8,); rounds(LINE, 5); ...
     v = a * b + 0.5                           v = number(number(a * b) + float64(0.5))
+
+Where it is ``stepwise``, a thread also yields before each ``load`` and ``store``. ``rounds`` is told how many
+operations are in the loop's body, whether or not an ``if`` leaves some out.
 
 A thread runs until it yields. The yielded tuple says where it waits, and with what. Before an
 atomic operation, and each time round a ``while`` loop, other threads may run. ``cuda`` becomes the
@@ -42,6 +45,7 @@ DEVICE_FUNCTIONS = {name: FunctionType(function.__code__, vars(cuda_math) | {"np
 # places where a thread stops so that others may run, and goes on by itself
 PAUSES = ("while", "atomic", *ORDERED)
 MAKES_NUMBERS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp, ast.Call, ast.Subscript, ast.AugAssign)
 EXIT, START = 0, 1  # the sites of a thread that has ended, and of one that may run
 
 
@@ -81,6 +85,7 @@ class KernelProgram:
     doubles: tuple[tuple[int, str], ...]
     uneven: dict[int, str]
     rounds: Rounds
+    stepwise: bool
 
     def waits_for(self, *verbs: str) -> bool:
         """Whether the text waits by one of ``verbs`` anywhere."""
@@ -185,7 +190,7 @@ def _read(text: str, name: str | None, arrays: frozenset[str], lines: tuple[str,
                          (error.__traceback__.tb_next.tb_lineno, "here"),  # type: ignore[union-attr]
                          kernel=kernel.name) from error
     return KernelProgram(kernel.name, parameters, space[kernel.name], tuple(rewriter.sites), lines,
-                         written, renames_arrays, doubles, uneven, rounds)
+                         written, renames_arrays, doubles, uneven, rounds, stepwise)
 
 
 def _uneven(nodes: Sequence[ast.AST]) -> dict[int, str]:
@@ -285,12 +290,23 @@ class _Numbers(ast.NodeTransformer):
         return self.visit(_located(ast.Assign([node.target], ast.BinOp(read, node.op, node.value)), node))
 
     def count(self, node: Any) -> Any:
-        """Count how often the body of a loop or function begins."""
+        """Count how often the body of a loop or function begins, and the operations in it."""
+        work = 1 + sum(isinstance(each, OPERATIONS) for each in _straight(node.body))
         self.generic_visit(node)
-        node.body.insert(0, _located(ast.Expr(_call("_rounds", ast.Constant(node.lineno))), node))
+        node.body.insert(0, _located(ast.Expr(_call("_rounds", ast.Constant(node.lineno), ast.Constant(work))), node))
         return node
 
     visit_FunctionDef = visit_For = visit_While = count
+
+
+def _straight(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """The nodes of a body without those of the loops in it, which count for themselves."""
+    left = [*body]
+    while left:
+        node = left.pop()
+        yield node
+        if not isinstance(node, ast.For | ast.While):
+            left += ast.iter_child_nodes(node)
 
 
 def _call(name: str, *arguments: Any) -> ast.Call:
@@ -325,18 +341,10 @@ class _Rewriter(_Numbers):
 
     def touch(self, node: Any, array: ast.expr, verb: str, *arguments: ast.expr) -> ast.Call:
         """``array.verb(site, *arguments)``, placed where ``node`` is."""
-        method = ast.Attribute(array, verb, ast.Load())
-        call = _located(ast.Call(method, [self.site(node, verb, dotted(array)), *arguments], []), node)
-        return self.with_turn(node, call) if self.stepwise else call
-
-    def give_way(self, node: Any, array: ast.expr, verb: str, *arguments: ast.expr) -> ast.Call:
-        """``array.verb(site, *arguments)``, before which others may run."""
-        return self.with_turn(node, self.touch(node, array, verb, *arguments))
-
-    def with_turn(self, node: Any, call: ast.Call) -> ast.Call:
-        """The call, before which others may run."""
-        stop = call.args[0] if self.waiting < 0 else ast.Constant(self.waiting)
-        call.keywords = [ast.keyword("turn", _located(ast.Yield(ast.Tuple([stop], ast.Load())), node))]
+        call = ast.Call(ast.Attribute(array, verb, ast.Load()), [self.site(node, verb, dotted(array)), *arguments], [])
+        if self.stepwise or verb in PAUSES:  # others may run before
+            stop = call.args[0] if self.waiting < 0 else ast.Constant(self.waiting)
+            call.keywords = [ast.keyword("turn", _located(ast.Yield(ast.Tuple([stop], ast.Load())), node))]
         return _located(call, node)
 
     def wait(self, node: Any, verb: str, *arguments: ast.expr) -> ast.Yield:
@@ -368,13 +376,13 @@ class _Rewriter(_Numbers):
             return self.wait(node, "grid.sync")
         if verb in ORDERED:
             array, *rest = arguments
-            return self.give_way(node, array, verb, *rest)
+            return self.touch(node, array, verb, *rest)
         if verb in WIDE:
             return self.wide(node, verb, *node.args)
         if verb.startswith("atomic."):
             array, *rest = arguments
             operation = ast.Constant(verb.removeprefix("atomic."))
-            return self.give_way(node, array, "atomic", rest[0], operation, *rest[1:])
+            return self.touch(node, array, "atomic", rest[0], operation, *rest[1:])
         return node
 
     def visit_Assign(self, node: ast.Assign) -> Any:

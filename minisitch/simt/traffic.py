@@ -51,7 +51,10 @@ class Traffic:
     - ``atomics`` includes the reads of a counter by a thread that waits for it.
     - ``queues`` are the bytes through arrays that stay in L2: every access, and none of
       ``touched``.
-    - ``thread_*`` are the largest counts of one thread.
+    - ``thread_*`` are the largest counts of one thread. There an atomic operation of memory that is
+      no queue is a load and a store, and ``thread_work`` are the operations of the text: those of a
+      loop's body in each of its rounds.
+    - ``critical_path`` is the work of the busiest thread between two barriers, added up over a block.
     """
 
     loads: int = 0
@@ -73,6 +76,8 @@ class Traffic:
     thread_stores: int = 0
     thread_shared_loads: int = 0
     thread_shared_stores: int = 0
+    thread_work: int = 0
+    critical_path: int = 0
     touched: Mapping[str, ArrayBytes] = field(default_factory=dict)
     queues: Mapping[str, ArrayBytes] = field(default_factory=dict)
     by_line: Mapping[int, LineTraffic] = field(default_factory=dict)
@@ -125,6 +130,9 @@ class Tally:
                     instructions[memory, site].append(cells)
                     columns = self.program.sites[site].columns
                     counts[what] += len(cells) * (_accesses(columns, memory.data.itemsize) if columns > 1 else 1)
+                    if self.program.sites[site].verb == "atomic" and not memory.is_queue:
+                        for way in WAYS["atomic"]:
+                            counts[COUNTED[memory.space, way]] += len(cells)
         for (memory, site), lanes in instructions.items():
             self._instruction(memory, site, lanes)
 
@@ -148,9 +156,17 @@ class Tally:
                 self.counts[f"bytes_{PAST[verb]}"] += total * columns * itemsize
                 self.counts[f"sectors_{PAST[verb]}"] += sum(_sectors(row, itemsize, columns) for row in zip_longest(*lanes))
 
-    def block(self, threads: Sequence[Mapping[str, int]], barriers: int) -> None:
-        """Count a block that has ended: its threads' counts, and its barriers."""
-        for what in ("loads", "stores", "shared_loads", "shared_stores"):
+    def phase(self, threads: Sequence[dict[str, int]]) -> int:
+        """The work of the busiest thread of a block since the last barrier."""
+        most = max(counts["work"] - counts["work before"] for counts in threads)
+        for counts in threads:
+            counts["work before"] = counts["work"]
+        return most
+
+    def block(self, threads: Sequence[Mapping[str, int]], barriers: int, path: int) -> None:
+        """Count a block that has ended: its threads' counts, its barriers, its critical path."""
+        self.counts["critical_path"] = max(self.counts["critical_path"], path)
+        for what in ("loads", "stores", "shared_loads", "shared_stores", "work"):
             most = max(counts.get(what, 0) for counts in threads)
             self.counts[f"thread_{what}"] = max(self.counts[f"thread_{what}"], most)
         self.counts["block_barriers"] += barriers

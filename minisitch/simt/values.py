@@ -154,14 +154,15 @@ def kept(value: Any, name: str, line: int) -> Any:
 class Rounds:
     """Counts the rounds of all loops, and the calls of functions, of all threads of a launch."""
 
-    __slots__ = ("left", "passed")
+    __slots__ = ("left", "passed", "work")
 
     def __init__(self) -> None:
-        self.left = 0
+        self.left = self.work = 0
         self.passed: Counter[int] = Counter()  # line -> how often its loop or function began
 
-    def __call__(self, line: int) -> None:
+    def __call__(self, line: int, work: int) -> None:
         self.left -= 1
+        self.work += work
         self.passed[line] += 1
         if self.left < 0:
             raise Endless
