@@ -236,7 +236,6 @@ def test_a_kernel_is_stepped_and_not_run():
 
 
 @pytest.mark.parametrize(("change", "rule", "line"), [
-    (("    cuda.syncthreads()", "    pass"), "unwritten-read", 17),
     (("    y[t] =", "    if t: y[t] ="), "unwritten-output", 17),
     (("    cuda.syncthreads()", "    while True: cuda.syncthreads()"), "endless", 16),
     (("SIZE = 32", "SIZE = 32000"), "memory-limit", 13),
@@ -275,7 +274,7 @@ HOSTILE_KERNELS = ("attribute_walk", "clear_the_counts", "deep_minus", "deep_nes
 
 @pytest.mark.parametrize("name", HOSTILE_KERNELS)
 def test_a_hostile_kernel_is_refused(name):
-    (case,) = [case for case in A2.items[0].cases("visible", "A2", "weights")][:1]
+    case = next(A2.cases(A2.items[0], "visible", "weights"))
     with pytest.raises(NoAnswer) as caught:
         Bench((HOME / "hostile" / "kernels" / f"{name}.txt").read_text(encoding="utf-8"), ()).ask("softmax", case)
     assert caught.value.kind in ("refused", "error")
@@ -295,11 +294,27 @@ def test_predictions_in_a_file_of_kernels_are_read_and_not_run():
         assert sitting.predicted() == []
 
 
-def test_the_item_of_a_rule_says_fail_and_the_others_that_the_kernel_is_refused():
-    text = A2.text("solution.py", "weights").replace("cuda.syncthreads()  # C", "pass  # C")
+@pytest.mark.parametrize("barrier", "ABCDE")
+def test_a_missing_barrier_costs_the_points_of_the_race_alone(barrier):
+    """The kernel is stepped again in lockstep, where it is right: so every other rule was kept."""
+    text = A2.text("solution.py", "weights").replace(f"cuda.syncthreads()  # {barrier}", f"pass  # {barrier}")
+    with Sitting(A2, text, secret="k", trusted=True) as sitting:
+        found = {each.name: each.status for each in sitting.run()}
+    assert (found.pop("no race"), found.pop("no race (hidden)")) == ("FAIL", "FAIL") and set(found.values()) == {"pass"}
+
+
+def test_a_wrong_kernel_with_a_race_is_wrong():
+    text = A2.text("solution.py", "weights").replace("cuda.syncthreads()  # C", "pass  # C").replace("total += kept", "total += 2 * kept")
     with Sitting(A2, text, trusted=True) as sitting:
-        found = {each.item.name: each.status for each in sitting.run()}
-    assert found.pop("no race") == "FAIL" and set(found.values()) == {"refused"}
+        assert {each.name: each.status for each in sitting.run(["right", "no race"])} == {"right": "FAIL", "no race": "FAIL"}
+
+
+def test_a_kernel_in_which_another_rule_is_broken_is_refused():
+    text = A2.text("solution.py", "weights").replace("total = ZERO\n    for col in range(thread, x.shape[1]", "total = ZERO\n    for col in range(thread, 1 + x.shape[1]")
+    with Sitting(A2, text, trusted=True) as sitting:
+        found = {each.name: each.status for each in sitting.run()}
+    assert [found.pop(name) for name in ("inside", "extremes", "shared bytes")] == ["FAIL", "FAIL", "waits for work"]
+    assert set(found.values()) == {"refused"}
 
 
 def refusal(old: str, new: str) -> str:
@@ -384,7 +399,7 @@ def test_no_judge_raises_whatever_is_answered(name):
 
     for item in assignment.items:
         for key in ("visible", "k") if item.has(True) else ("visible",):
-            for case in itertools.islice(item.cases(key, name, assignment.variant), 3):
+            for case in itertools.islice(assignment.cases(item, key, assignment.variant), 3):
                 for _ in range(6):
                     with contextlib.suppress(NoAnswer):
                         assert isinstance(item.judge(case, ask), str | None)
@@ -429,7 +444,7 @@ def test_check_passes_a_solution_and_shows_what_it_printed(tmp_path, capsys):
     ("A4", "same warp", "", "\n\ndef ordered(before, after):\n    return True\n", "seen 0 but for"),
     ("A6", "closed", "", "\n\ndef best_patterns(consumers, gain, k):\n    return [[sorted({v, *r[-1:]})] for v, r in enumerate(consumers)]\n", "goes through it and back"),
     ("A8", "apart", "", "\n\ndef share(buffers, slot):\n    return dict.fromkeys(buffers, 0), 1 << 20\n", "as you put them"),
-    ("A10", "ends", "", "\n\ndef depths(stages, queues, tiles):\n    return [1] * len(queues)\n", "waits: queue"),
+    ("A10", "ends", "", "\n\ndef depths(stages, queues, tiles):\n    return [1] * len(queues)\n", "yours: 1"),
     ("A1", "", "", "", ""),
 ])
 def test_show_draws_the_smallest_case(tmp_path, capsys, name, item, old, new, drawn):
@@ -553,7 +568,8 @@ def test_two_gradings_are_the_same_bytes_but_for_times(tmp_path):
 @CAGED
 def test_a_solution_with_its_predictions_has_all_points(tmp_path):
     with Sitting(A5, solution()) as sitting:
-        truths = [truth for _, _, truth in sitting.questions("Ada")]
+        sitting.secret = "of the tests"
+        truths = sitting.answers("Ada")
     text = solution().replace("[None, None, None]", str(truths))
     assert grade(tmp_path, text, "--student", " ada")[1]["score"] == pytest.approx(13.5, abs=0.01)
     without = grade(tmp_path, text)[1]
@@ -573,6 +589,8 @@ def test_hidden_items_tell_no_case(tmp_path):
 def broken_course(tmp_path: Path, old: str, new: str) -> list[str]:
     """A course whose A5 has a broken ``items.py``, as words for the command."""
     folder = shutil.copytree(HOME / "A5_spans", tmp_path / "course" / "A5_spans")
+    with (folder / "oracle.py").open("a") as file:
+        file.write("\n\ndef broken(at):\n    return [][0]\n")
     text = (folder / "items.py").read_text(encoding="utf-8")
     assert old in text
     (folder / "items.py").write_text(text.replace(old, new), encoding="utf-8")
@@ -582,20 +600,20 @@ def broken_course(tmp_path: Path, old: str, new: str) -> list[str]:
 @CAGED
 @pytest.mark.parametrize(("old", "new"), [
     ("        for user in users:\n            least = found", "        for user in [][1:2] or [][0]:\n            least = found"),  # its judge
-    ('"above",\n    "A value\'s span is higher than each reader\'s, by at least what the step costs.",\n    draw=draw_values',
-     '"above",\n    "A value\'s span is higher than each reader\'s, by at least what the step costs.",\n    draw=lambda at: [][0]'),
+    ('"above",\n    "A value\'s span is higher than each reader\'s, by at least what the step costs.",\n    draw="draw_values"',
+     '"above",\n    "A value\'s span is higher than each reader\'s, by at least what the step costs.",\n    draw="broken"'),
 ])
 def test_a_broken_item_is_the_course_s_fault_and_the_others_are_graded(tmp_path, capsys, old, new):
     found = grade(tmp_path, solution(), *broken_course(tmp_path, old, new))
     said = capsys.readouterr()
     outputs = {test["name"]: test["output"] for test in found[1]["tests"]}
-    assert found[0] == 2 and re.search(r"the item 'above' of A5 is broken, .* no student's: .*items\.py:\d+: IndexError", said.err)
+    assert found[0] == 2 and re.search(r"the item 'above \(hidden\)' of A5 is broken, .* no student's: .*(items|oracle)\.py:\d+: IndexError", said.err)
     assert "no student's" in outputs["above"] and "your file is not to blame" in outputs["above (hidden)"].lower()
     assert [test["name"] for test in found[1]["tests"] if not test["score"]][:2] == ["above", "above (hidden)"]
 
 
 def test_a_broken_file_of_the_course_is_named_by_line_in_every_command(tmp_path, capsys):
-    words = broken_course(tmp_path, "def draw_values(", "def draw_values((")
+    words = broken_course(tmp_path, "def fewer_values(", "def fewer_values((")
     (tmp_path / "spans.py").write_text(solution(), encoding="utf-8")
     for command in (["check", "A5", str(tmp_path / "spans.py")], ["grade", "A5", str(tmp_path / "spans.py"), "--secret", "k"],
                     ["questions", "A5", "--student", "ada"]):
@@ -636,13 +654,13 @@ def test_a_release_has_no_solution_and_its_zip_is_gradescopes(tmp_path):
     for name in ("one", "two"):
         assert course.main(["release", "A5", "--secret", "KEY", "--to", str(tmp_path / name), "--variant", "own", "--assignments", str(HOME)]) == 0
     files = sorted(path.name for path in (tmp_path / "one" / "A5_spans").iterdir())
-    assert files == ["assignment.toml", "handout.md", "hints.md", "items.py", "reward.py", "spans.py"]
+    assert files == ["assignment.toml", "cases.json", "handout.md", "hints.md", "items.py", "reward.py", "spans.py"]
     texts = "".join(path.read_text() for path in (tmp_path / "one" / "A5_spans").iterdir())
-    assert "KEY" not in texts and "def grow" in texts and "waiting[producer]" not in texts and "reader =" not in texts
+    assert "KEY" not in texts and "def grow" in texts and "waiting[producer]" not in texts and "reader =" not in texts and "def longest" not in texts
     with zipfile.ZipFile(tmp_path / "one" / "A5-autograder.zip") as packed:
         names = packed.namelist()
-        assert {"setup.sh", "run_autograder", "secret", "minisitch/course/child.py", "A5_spans/items.py"} <= set(names)
-        assert not [name for name in names if "solution" in name or "wrong" in name]
+        assert {"setup.sh", "run_autograder", "secret", "minisitch/course/child.py", "A5_spans/items.py", "A5_spans/oracle.py"} <= set(names)
+        assert not [name for name in names if "wrong" in name]
         assert packed.getinfo("run_autograder").external_attr >> 16 & 0o111
     assert (tmp_path / "one" / "A5-autograder.zip").read_bytes() == (tmp_path / "two" / "A5-autograder.zip").read_bytes()
 

@@ -26,7 +26,7 @@ from .items import PUBLIC
 from .release import copy_starter, release
 from .report import Mark, after_passing, blank_marks, detail, line, marks, summary, write_results
 from .show import drawable, explored, picture
-from .sitting import Sitting, questions
+from .sitting import Sitting
 from .verify import verify
 
 WATCH_SECONDS = 0.5
@@ -93,9 +93,9 @@ def _commands_for_students(command: Callable[..., argparse.ArgumentParser]) -> N
     command(_hint, "say what each hint gives away, or print one").add_argument(
         "number", type=int, nargs="?", default=0
     )
-    command(_questions, "print your three predictions").add_argument(
-        "--student", required=True, help="the address that you hand in with"
-    )
+    ask = command(_questions, "print your three predictions")
+    ask.add_argument("--student", required=True, help="the address that you hand in with")
+    ask.add_argument("--secret-file", type=Path, help="for instructors: the key that grades them")
 
 
 def _commands_for_instructors(command: Callable[..., argparse.ArgumentParser]) -> None:
@@ -132,7 +132,9 @@ def _commands_for_instructors(command: Callable[..., argparse.ArgumentParser]) -
     copy.add_argument("--roster", type=Path, help=roster)
     copy.add_argument("--to", type=Path, required=True)
     out = command(_release, "write the student's folder and autograder.zip")
-    out.add_argument("--secret", required=True, help="the key of the hidden items")
+    out.add_argument("--secret", default="", help="the key of the hidden items and of the questions")
+    out.add_argument("--secret-file", type=Path, help="a file that holds it")
+    out.add_argument("--roster", type=Path, help="CSV with a column address: the students who get questions")
     out.add_argument("--to", type=Path, required=True)
     check_all = command(_verify, "grade the grader: right, empty and wrong submissions", one=False)
     check_all.add_argument("names", nargs="*", metavar="assignment")
@@ -244,7 +246,8 @@ def _hint(options: argparse.Namespace) -> None:
 
 def _questions(options: argparse.Namespace) -> None:
     assignment, variant = _chosen(options)
-    for number, (_, text, _) in enumerate(questions(assignment, options.student, variant), 1):
+    key = _secret(options) if options.secret_file else PUBLIC
+    for number, text in enumerate(assignment.questions(options.student, variant, key), 1):
         print(f"{number}. {text}\n")
     print(f"Write your answers into PREDICTIONS in {assignment.file}.")
 
@@ -252,13 +255,7 @@ def _questions(options: argparse.Namespace) -> None:
 # ---------------------------------------------------------------- for instructors
 def _grade(options: argparse.Namespace) -> None:
     assignment, variant = _chosen(options)
-    secret = options.secret or (
-        options.secret_file.read_text(encoding="utf-8").strip() if options.secret_file else ""
-    )
-    if not secret or secret == PUBLIC:
-        raise CourseError(
-            "hidden items need a key: give --secret or --secret-file, the same for every student of a term"
-        )
+    secret = _secret(options)
     one = functools.partial(_graded, assignment.folder, variant, secret, options.trust)
     if options.csv:
         return _grade_all(one, assignment, options)
@@ -272,6 +269,17 @@ def _grade(options: argparse.Namespace) -> None:
     )
     if problem:
         raise CourseError(problem)
+
+
+def _secret(options: argparse.Namespace) -> str:
+    secret = getattr(options, "secret", "") or (
+        options.secret_file.read_text(encoding="utf-8").strip() if options.secret_file else ""
+    )
+    if not secret or secret == PUBLIC:
+        raise CourseError(
+            "hidden items need a key: give --secret or --secret-file, the same for every student of a term"
+        )
+    return secret
 
 
 def _graded(
@@ -380,7 +388,13 @@ def _student(metadata: Path | None) -> str:
 
 def _release(options: argparse.Namespace) -> None:
     assignment, variant = _chosen(options)
-    for path in release(assignment, variant, options.secret, options.to):
+    roster = []
+    if options.roster:
+        with options.roster.open(newline="", encoding="utf-8-sig") as file:
+            roster = [row.get("address") or "" for row in csv.DictReader(file)]
+        if not all(roster):
+            raise CourseError(f"{options.roster} needs a column address, and an address in each row")
+    for path in release(assignment, variant, _secret(options), options.to, roster):
         print(f"wrote {path}")
 
 

@@ -6,20 +6,25 @@
         solution.py         the starter is cut from it
         alternative.py      another right solution, of another shape
         given.py            only where a student changes a program: the starter, in place of one cut from the solution
-        items.py            items, predictions, RETURNS
+        items.py            items and RETURNS: judges, which hold no answer
+        oracle.py           draws cases with the facts that judges need, and predictions; stays at home
+        cases.json          only in a release: the visible cases and the students' questions, as data
         reward.py           if there is one: reward(ask, variant), what a student reads after passing
         hints.md            three hints; the first line of each says what it gives away
         data/*              only in a release: the files of the repository that assignment.toml names
         wrong/*.py          misconceptions; two comment lines say which item refuses each, and what it is
+        serial/*.py         kernels that are right, and whose threads do not share the work
 
 Between ``# solution: NAME`` and ``# end solution`` lies what a student writes. Between ``variant: NAME``
 and ``end variant``, in a comment of Python or HTML, lies what is there in that variant alone.
 A file in ``wrong/`` replaces functions of the solution: it is read as if it stood at its end.
 """
 
+import hashlib
 import importlib.util
 import io
 import itertools
+import json
 import os
 import re
 import stat
@@ -36,7 +41,7 @@ from typing import Any
 
 from ..errors import MinisitchError
 from ..errors.lazy import lazy
-from .items import GradedItem, Prediction
+from .items import PUBLIC, Drawing, GradedItem, Prediction, restored, seeded
 
 SOLUTION = re.compile(
     r"^(?P<pad> *)# solution: (?P<name>.+)\n(?P<body>(?:.*\n)*?)(?P=pad)# end solution\n", re.M
@@ -108,6 +113,7 @@ class Assignment:
             raise CourseError(
                 f"{folder}/assignment.toml: {problem!r}; it has name, title, points, minutes, week, file, variants"
             ) from None
+        self.drawn: dict[tuple[str, str, str], list[Any]] = {}  # an item's name, the key, the variant -> its cases
 
     @property
     def variant(self) -> str:
@@ -123,16 +129,46 @@ class Assignment:
         """``items.py``, run once."""
         return self.run("items.py")
 
+    @lazy
+    def oracle(self) -> ModuleType | None:
+        """``oracle.py``, run once. It imports ``items``. None in a release."""
+        if not (self.folder / "oracle.py").exists():
+            return None
+        before, sys.modules["items"] = sys.modules.get("items"), self.module
+        try:
+            return self.run("oracle.py")
+        finally:
+            del sys.modules["items"]
+            sys.modules |= {"items": before} if before else {}
+
     def run(self, file: str) -> ModuleType:
         """A program of the folder, as a module."""
         name = f"minisitch_{file.removesuffix('.py')}_{self.name}"
         spec = importlib.util.spec_from_file_location(name, self.folder / file)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # dataclasses look their module up
+        sys.modules[name] = module  # dataclasses look their module up
         with own_files(self.folder, f"{file} of {self.name}"):
             spec.loader.exec_module(module)
         return module
+
+    @lazy
+    def recorded(self) -> dict[str, Any]:
+        """What a release has in place of the oracle. Empty at home."""
+        path = self.folder / "cases.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+    def cases(self, item: GradedItem, key: str, variant: str) -> Iterator[Any]:
+        """The visible cases of an item, or the hidden ones if ``key`` is a secret. Raises CourseError in a release for those."""
+        place = item.cases_of or item.name, key, variant
+        if place not in self.drawn and self.oracle is not None:
+            self.drawn[place] = list(item.cases(key, self.name, variant, self.oracle))
+        elif place not in self.drawn:
+            if key != PUBLIC:
+                raise CourseError(f"{self.folder} is a release, which has visible cases alone; grade where oracle.py is")
+            types = {**vars(sys.modules[__package__]), **vars(self.module)}
+            self.drawn[place] = restored(self.recorded.get("cases", {}).get(place[0], []), types)
+        return iter(self.drawn[place])
 
     @property
     def items(self) -> list[GradedItem]:
@@ -141,7 +177,32 @@ class Assignment:
 
     @property
     def predictions(self) -> list[Prediction]:
-        return [value for value in vars(self.module).values() if isinstance(value, Prediction)]
+        """The questions that students answer without running anything; in a release, their names alone."""
+        if self.oracle is None:
+            return [Prediction(name) for name in self.recorded.get("predictions", ())]
+        return [value for value in vars(self.oracle).values() if isinstance(value, Prediction)]
+
+    def asked(self, student: str, variant: str, key: str = PUBLIC) -> list[tuple[str, Any]]:
+        """The text and the answer of each prediction of one student, who is known by the name in lower case. At home alone."""
+        student, found = student.strip().lower(), []
+        for each in self.predictions:
+            seed = seeded(key, "prediction", self.name, each.name, variant, student)
+            with own_files(self.folder, f"the prediction {each.name!r} of {self.name}"):
+                assert each.ask is not None
+                found.append(each.ask(Drawing(seed, 6, variant, False)))
+        return found
+
+    def questions(self, student: str, variant: str, key: str = PUBLIC) -> list[str]:
+        """The texts of the predictions of one student. Raises CourseError in a release that has none for the student."""
+        if self.oracle is not None:
+            return [text for text, _ in self.asked(student, variant, key)]
+        known = self.recorded.get("questions", {})
+        if student_key(student) not in known:
+            raise CourseError(
+                f"this release has no questions for {student!r}; write the address that your course knows you by, or ask "
+                "your instructor for a release with you in its roster"
+            )
+        return known[student_key(student)]
 
     @property
     def returns(self) -> dict[str, Any]:
@@ -184,10 +245,10 @@ class Assignment:
 
         return SOLUTION.sub(cut, self.text("solution.py", variant))
 
-    def misconceptions(self) -> Iterator[Misconception]:
-        """What ``wrong/`` holds, each as a whole submission in the first variant."""
+    def misconceptions(self, folder: str = "wrong") -> Iterator[Misconception]:
+        """What ``wrong/`` holds, or ``serial/``, each as a whole submission in the first variant."""
         solution = self.text("solution.py", self.variant)
-        for path in sorted((self.folder / "wrong").glob("*.py")):
+        for path in sorted((self.folder / folder).glob("*.py")):
             text = path.read_text(encoding="utf-8")
             header = re.match(r"# refused by: (.+)\n# (.+)\n", text)
             if header is None:
@@ -197,6 +258,11 @@ class Assignment:
             yield Misconception(
                 path.stem, f"{solution}\n\n{text}", tuple(re.split(r", *", header[1])), header[2]
             )
+
+
+def student_key(student: str) -> str:
+    """What a release has in place of a student's name."""
+    return hashlib.sha256(student.strip().lower().encode()).hexdigest()[:16]
 
 
 def data_file(folder: Path, name: str) -> Path:

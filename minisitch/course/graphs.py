@@ -7,7 +7,7 @@ its result. Numbers are names: they say nothing about the order. Kinds are "inpu
 "heavy" (element-wise and slow, such as exp) and "reduce".
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,11 +106,9 @@ class Several:
         return self.cases[0]
 
 
-def fewer_of_several(fewer: Callable[[Any], Iterable[Any]]) -> Callable[[Several], Iterator[Several]]:
-    """What makes ``Several`` smaller: each case alone, and of one case what ``fewer`` says."""
-    return lambda several: (
-        Several((each,)) for each in (several.cases if len(several.cases) > 1 else fewer(several.cases[0]))
-    )
+def each_alone(several: Several) -> Iterator[Several]:
+    """What makes ``Several`` smaller. One case is not made smaller: what is known of it would be wrong."""
+    return (Several((each,)) for each in several.cases if len(several.cases) > 1)
 
 
 class Valued:

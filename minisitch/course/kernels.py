@@ -16,7 +16,7 @@ import ast
 import atexit
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ LONGEST_TEXT = 32_000  # characters of a file with kernels
 LIMITS_OF_STEPPER = {name: limit for name, limit in LIMITS.items() if name != "RLIMIT_CPU"} | {
     "RLIMIT_AS": 4 << 30
 }
+OF_ORDER = ("race", "unwritten-read", "wrong-owner")  # rules that a missing barrier breaks
 OTHER_RULES = ("parameters", "too long")  # that a launch finds, beside those of ``simt``
 
 
@@ -47,7 +48,8 @@ class KernelLaunch:
     """One launch of a kernel: arguments by name, blocks, threads of a block, and the order of threads.
 
     ``inputs``, ``outputs``, ``wave``, ``queues`` and ``shared`` are those of ``simt.step``. ``what`` says
-    in words what is in the arrays. A kernel that still reads as ``given`` is not tried.
+    in words what is in the arrays. A kernel that still reads as ``given`` is not tried. ``most`` is what
+    each of its counts may be (``too_much``).
     """
 
     arrays: Mapping[str, np.ndarray | int]
@@ -61,6 +63,7 @@ class KernelLaunch:
     shared: int = SHARED_BYTES
     what: str = ""
     given: str = ""
+    most: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         shapes = ", ".join(
@@ -73,11 +76,17 @@ class KernelLaunch:
 
 @dataclass(frozen=True)
 class KernelRun:
-    """What a launch left in memory, what it counted, and the kernel's text without comments."""
+    """What a launch left in memory, what it counted, and the kernel's text without comments.
+
+    ``share`` is the critical path as a percentage of what it were if all threads did the same. A kernel with a race has
+    a ``refusal``, and what is told of it is what a launch in lockstep does.
+    """
 
     arrays: Mapping[str, np.ndarray]
     traffic: Traffic
     text: str
+    share: int = 0
+    refusal: Refusal | None = None
 
     def __repr__(self) -> str:
         return "accepted, with these counts:\n" + str(self.traffic)
@@ -102,14 +111,15 @@ class Bench:
         if key not in self.found:
             self.found[key] = self._question("launched", self.source, name, self.functions, fields)
         found = self.found[key]
-        if "rule" in found:
-            raise Refusal(found["rule"], found["text"], found["line"])
+        refusal = Refusal(found["rule"], found["text"], found["line"]) if "rule" in found else None
+        if refusal and "counts" not in found:
+            raise refusal
         touched, queues = (
             {array: ArrayBytes(*count) for array, count in found[each].items()}
             for each in ("touched", "queues")
         )
         traffic = Traffic(**found["counts"], touched=touched, queues=queues)
-        return KernelRun(dict(_arrays(found["arrays"])), traffic, found["text"])
+        return KernelRun(dict(_arrays(found["arrays"])), traffic, found["kernel"], found["share"], refusal)
 
     def value(self, name: str) -> Any:
         """What the file assigns to ``name``, if that is plain."""
@@ -172,25 +182,35 @@ def launched(source: str, name: str, functions: Sequence[str], fields: dict[str,
         said = f"the file has {len(source):,} characters; {LONGEST_TEXT:,} are the most"
         return {"rule": "too long", "text": said, "line": 0}
     launch = KernelLaunch(**{**fields, "arrays": dict(_arrays(fields["arrays"]))})
-    options = {
-        each: getattr(launch, each)
-        for each in ("seed", "inputs", "outputs", "queues", "wave", "shared")
-    }
     try:
         text = kernel_text(source, name, functions)
         if launch.given and plain_text(text, name) == plain_text(launch.given, name):
             raise NotImplementedError(f"{name} is as it was given")
-        traffic = step(
-            text, launch.arrays, launch.grid, launch.block, name=name, rounds=ROUNDS, **options
-        )
+        return _stepped(text, name, launch)
     except KernelBug as bug:
-        return {"rule": bug.rule, "text": without_cure(bug), "line": bug.line}
+        refused = {"rule": bug.rule, "text": without_cure(bug), "line": bug.line}
+        if bug.rule not in OF_ORDER:
+            return refused
+        launch = KernelLaunch(**{**fields, "arrays": dict(_arrays(fields["arrays"]))})
+        try:
+            return {**_stepped(text, name, launch, lockstep=True), **refused}
+        except KernelBug:
+            return refused
     except LaunchError as problem:
         return {"rule": "parameters", "text": str(problem), "line": 0}
+
+
+def _stepped(text: str, name: str, launch: KernelLaunch, lockstep: bool = False) -> dict[str, Any]:
+    """What a launch leaves and counts, as plain values. Raises KernelBug, LaunchError."""
+    options = {each: getattr(launch, each) for each in ("seed", "inputs", "outputs", "queues", "wave", "shared")}
+    traffic = step(
+        text, launch.arrays, launch.grid, launch.block, name=name, rounds=ROUNDS, lockstep=lockstep, **options
+    )
     counts = {each: value for each, value in vars(traffic).items() if isinstance(value, int)}
+    share = 100 * counts["critical_path"] * launch.grid * launch.block // max(1, counts["work"])
     return {
-        "arrays": _plain(launch.arrays), "counts": counts, "touched": dict(traffic.touched),
-        "queues": dict(traffic.queues), "text": plain_text(text, name),
+        "arrays": _plain(launch.arrays), "counts": counts, "share": share, "touched": dict(traffic.touched),
+        "queues": dict(traffic.queues), "kernel": plain_text(text, name),
     }
 
 
@@ -201,6 +221,49 @@ def without_cure(bug: KernelBug) -> str:
         (line, who), (other, whom) = bug.places
         said += f"\n  one order: {whom} does line {other}, then {who} does line {line}; in another order {who} is first"
     return said
+
+
+def measured(
+    launch: KernelLaunch, name: str, sources: Sequence[str], functions: Sequence[str], times: float, accesses: float
+) -> KernelLaunch:
+    """The launch with what its counts may be, compared with the largest of right kernels.
+
+    The same barriers, so many ``times`` the operations, and so many times the ``accesses``: a kernel may keep in
+    memory what another computes again.
+    """
+    fields = {**vars(launch), "arrays": _plain(launch.arrays), "given": ""}
+    runs = [launched(source, name, functions, fields) for source in sources]
+    found = [{**each["counts"], "share": each["share"]} for each in runs]
+    most = {each: max(counts[each] for counts in found) for each in found[0]}
+    factors = dict.fromkeys(("thread_work", "critical_path", "share"), times)
+    factors |= dict.fromkeys(("block_barriers_each", "warp_barriers", "grid_barriers"), 1)
+    return replace(launch, most={each: int(most[each] * factors.get(each, accesses)) for each in most})
+
+
+# What a count is called where it is too much.
+COUNTS = {
+    "thread_work": "one thread executes {} operations", "thread_loads": "one thread loads {} numbers",
+    "thread_stores": "one thread stores {} numbers", "loads": "it loads {} numbers",
+    "thread_shared_loads": "one thread loads {} numbers from shared memory",
+    "thread_shared_stores": "one thread stores {} numbers to shared memory",
+    "critical_path": "between barriers, the busiest threads execute {} operations one after the other",
+    "share": "between barriers, the busiest threads have {} percent of an even share of the work",
+    "block_barriers_each": "a block passes {} barriers", "warp_barriers": "its warps pass {} barriers",
+    "grid_barriers": "the grid passes {} barriers",
+}
+WORK = (
+    "thread_loads", "thread_stores", "thread_shared_loads", "thread_shared_stores", "thread_work", "critical_path",
+    "share",
+)
+
+
+def too_much(run: KernelRun, launch: KernelLaunch, counts: Sequence[str] = WORK) -> str | None:
+    """A sentence about the first of some counts that is larger than the launch allows."""
+    for each in counts:
+        found, most = run.share if each == "share" else getattr(run.traffic, each), launch.most[each]
+        if found > most:
+            return f"{COUNTS[each].format(found)}; {most} are the most"
+    return None
 
 
 def kernel_text(source: str, kernel: str, functions: Sequence[str]) -> str:

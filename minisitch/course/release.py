@@ -1,14 +1,17 @@
 """What leaves the course's repository: a folder for students, and a zip for Gradescope.
 
-Students get the handout, the starter, the hints and the visible items. They get no solution, no wrong
-solution and no secret. The zip holds all that grades, and the secret.
+Students get the handout, the starter, the hints, the judges, and the visible cases and their questions as
+data. They get no solution, no wrong solution, no oracle and no secret. The zip holds all that grades,
+and the secret.
 """
 
+import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .assignment import HOME, SOLUTION, Assignment, CourseError, data_file, written
+from .assignment import HOME, SOLUTION, Assignment, CourseError, data_file, student_key, written
+from .items import PUBLIC, plain
 
 REPOSITORY = HOME.parent.parent
 SETUP = """#!/usr/bin/env bash
@@ -33,8 +36,10 @@ cd /autograder/source
 TIME = (1980, 1, 1, 0, 0, 0)  # of every file of the zip: two releases are the same bytes
 
 
-def release(assignment: Assignment, variant: str, secret: str, to: Path) -> list[Path]:
+def release(assignment: Assignment, variant: str, secret: str, to: Path, roster: Sequence[str] = ()) -> list[Path]:
     """Write the student's folder and ``autograder.zip`` into ``to``. Returns what was written.
+
+    ``roster`` are the students' addresses: each has questions of his or her own in the folder, without answers.
 
     Raises CourseError if there is no repository to pack, or if a folder is in the way.
     """
@@ -46,7 +51,7 @@ def release(assignment: Assignment, variant: str, secret: str, to: Path) -> list
     if student.exists():
         raise CourseError(f"{student} is there already; remove it, or release into another folder")
     student.mkdir(parents=True)
-    for name, text in student_files(assignment, variant):
+    for name, text in student_files(assignment, variant, secret, roster):
         (student / name).parent.mkdir(exist_ok=True)
         (student / name).write_text(text, encoding="utf-8")
     (to / f"{assignment.name}-autograder.zip").unlink(missing_ok=True)
@@ -60,7 +65,9 @@ def release(assignment: Assignment, variant: str, secret: str, to: Path) -> list
     return [student, archive]
 
 
-def student_files(assignment: Assignment, variant: str) -> Iterator[tuple[str, str]]:
+def student_files(
+    assignment: Assignment, variant: str, secret: str = PUBLIC, roster: Sequence[str] = ()
+) -> Iterator[tuple[str, str]]:
     """The files that a student gets: names and texts. Only the chosen variant is named."""
     yield assignment.file, assignment.starter(variant)
     yield "handout.md", assignment.text("handout.md", variant)
@@ -68,8 +75,15 @@ def student_files(assignment: Assignment, variant: str) -> Iterator[tuple[str, s
     for name in ("items.py", "given.py", "reward.py"):
         if (assignment.folder / name).exists():
             yield name, assignment.text(name, variant)
-    for name in assignment.data:
-        yield f"data/{Path(name).name}", data_file(assignment.folder, name).read_text("utf-8")
+    recorded = {
+        "cases": {
+            item.cases_of or item.name: [plain(case) for case in assignment.cases(item, PUBLIC, variant)]
+            for item in assignment.items
+        },
+        "predictions": [each.name for each in assignment.predictions],
+        "questions": {student_key(each): assignment.questions(each, variant, secret) for each in roster},
+    }
+    yield "cases.json", json.dumps(recorded) + "\n"
     facts = (
         (assignment.folder / "assignment.toml")
         .read_text(encoding="utf-8")
@@ -116,9 +130,10 @@ def _archived(
     )
     for path in package:
         yield str(path.relative_to(REPOSITORY)), path.read_bytes(), 0o644
-    for name in ("assignment.toml", "items.py", "given.py"):
-        if (assignment.folder / name).exists():
-            yield f"{assignment.folder.name}/{name}", (assignment.folder / name).read_bytes(), 0o644
+    for path in sorted(assignment.folder.glob("*.py")):  # an oracle counts the work of right kernels
+        yield f"{assignment.folder.name}/{path.name}", path.read_bytes(), 0o600
+    path = assignment.folder / "assignment.toml"
+    yield f"{assignment.folder.name}/{path.name}", path.read_bytes(), 0o644
     for name in assignment.data:
         path = data_file(assignment.folder, name)
         yield f"{assignment.folder.name}/data/{path.name}", path.read_bytes(), 0o644

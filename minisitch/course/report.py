@@ -138,7 +138,7 @@ def marks(sitting: Sitting, student: str) -> Iterator[list[Mark]]:
         found[places[outcome.name]] = replace(blank, score=score, output=_told(outcome))
         yield found
     predicted = sitting.predicted() if student else []
-    for at, (_, _, truth) in enumerate(sitting.questions(student)):
+    for at, truth in enumerate(sitting.answers(student)):
         place = len(found) - len(sitting.assignment.predictions) + at
         blank = found[place]
         right = (len(predicted) > at and type(predicted[at]) is type(truth) and predicted[at] == truth)
@@ -156,7 +156,7 @@ def _told(outcome: Outcome) -> str:
         return outcome.item.rule
     if outcome.hidden:
         return f"{outcome.item.rule} {DOUBT.get(outcome.kind, 'It does not hold').capitalize()}. This case is hidden."
-    case = "" if outcome.kind == "course" else _cut(str(outcome.case)) + "\n"
+    case = "" if outcome.case is None else _cut(str(outcome.case)) + "\n"
     return f"{outcome.item.rule}\n{case}{_cut(outcome.why)}"
 
 

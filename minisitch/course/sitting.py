@@ -19,7 +19,7 @@ from typing import Any
 
 from .assignment import Assignment, CourseError, own_files
 from .cage import Cage, NoAnswer
-from .items import PUBLIC, Drawing, GradedItem, Prediction, conforms, describe, seeded
+from .items import PUBLIC, GradedItem, conforms, describe
 from .kernels import Bench, KernelRun, Refusal
 
 MOST_LATE = 3  # answers that may fail to come
@@ -38,7 +38,8 @@ DOUBT = {
 class Outcome:
     """What an item found. ``status`` is "pass" or "FAIL", or "not tried" where the starter's error was raised.
     It is "not run" where the file cannot be run, "refused" where the stepper refuses a kernel by a rule
-    that another item is about, and "ungraded" where the assignment's own files are broken.
+    that another item is about, "waits for" the names of items that must pass first, and "ungraded" where
+    the assignment's own files are broken.
 
     ``why`` says what is wrong, ``case`` is the smallest failing case and ``value`` the submission's answer.
     ``kind`` is "broken" for a wrong answer, "needs" where another item failed that this one needs,
@@ -53,6 +54,7 @@ class Outcome:
     why: str = ""
     case: Any = None
     value: Any = None
+    functions: frozenset[str] = frozenset()  # that it asked about
 
     @property
     def name(self) -> str:
@@ -82,6 +84,7 @@ class Sitting:
         self.unloadable: NoAnswer | None = None
         self.broken: list[str] = []  # what an instructor must mend
         self.last: Any = None
+        self.functions: set[str] = set()  # that the item asked about
 
     def __enter__(self) -> Sitting:
         return self
@@ -91,19 +94,36 @@ class Sitting:
             each.close()
 
     def run(self, only: Collection[str] = ()) -> Iterator[Outcome]:
-        """The outcome of each visible item, then of each hidden one; or of those that are named."""
-        failed = set()
+        """The outcome of each visible item, then of each hidden one; or of those that are named, and then they wait for none.
+
+        An item waits for those that it needs. It also waits for one that builds, of each function that it
+        asks about. With a secret those are the hidden ones: what answers the visible cases alone has no points.
+        """
+        failed: set[str] = set()
+        built = [] if only else list(self.built())
+        known = {each.name: each for each in built}
         for hidden in (False, True) if self.secret else (False,):
             for item in self.assignment.items:
                 if not item.has(hidden) or (only and title(item, hidden) not in only):
                     continue
-                found = self.outcome(item, hidden)
-                if found.passed and (missing := [name for name in item.needs if name in failed]):
-                    why = f"it passes only together with {', '.join(missing)}"
-                    found = Outcome(item, hidden, "FAIL", "needs", why)
+                found = known.get(title(item, hidden)) or self.outcome(item, hidden)
+                missing = [name for name in item.needs if name in failed]
+                for function in () if only else sorted(found.functions):
+                    builders = [each for each in built if function in each.functions]
+                    if not any(each.passed for each in builders):
+                        missing += [each.name for each in builders] or [f"an item that builds {function}"]
+                if found.passed and missing:
+                    names = " or ".join(dict.fromkeys(missing))
+                    found = Outcome(item, hidden, f"waits for {names}", "needs", f"it passes only together with {names}")
                 if not found.passed and not hidden:
                     failed.add(item.name)
                 yield found
+
+    def built(self) -> Iterator[Outcome]:
+        """The outcomes of the items that build: the hidden ones, or the visible ones where there is no secret."""
+        for item in self.assignment.items:
+            if item.builds and item.has(bool(self.secret)):
+                yield self.outcome(item, bool(self.secret))
 
     def outcome(self, item: GradedItem, hidden: bool) -> Outcome:
         """Ask about every case until one fails, then look for a smaller one that fails the same way."""
@@ -115,17 +135,17 @@ class Sitting:
             return Outcome(item, hidden, "ungraded", "course", str(problem))
 
     def _outcome(self, item: GradedItem, hidden: bool) -> Outcome:
-        for case in item.cases(
-            self.secret if hidden else PUBLIC, self.assignment.name, self.variant
-        ):
+        self.functions = set()
+        for case in self.assignment.cases(item, self.secret if hidden else PUBLIC, self.variant):
             kind, why = self._judge(item, case)
             if kind in ("not tried", "refused", "file"):
-                return Outcome(item, hidden, "not run" if kind == "file" else kind, kind, why, case)
+                status = "not run" if kind == "file" else kind
+                return Outcome(item, hidden, status, kind, why, case, functions=frozenset(self.functions))
             if kind:
                 if self.shrink and not hidden and item.smaller and kind in ("broken", "error"):
                     kind, why, case = self._smallest(item, case, kind, why)
-                return Outcome(item, hidden, "FAIL", kind, why, case, self.last)
-        return Outcome(item, hidden, "pass")
+                return Outcome(item, hidden, "FAIL", kind, why, case, self.last, frozenset(self.functions))
+        return Outcome(item, hidden, "pass", functions=frozenset(self.functions))
 
     def _judge(self, item: GradedItem, case: Any) -> tuple[str, str]:
         """The kind of failure and a sentence about it; two empty strings if the property holds."""
@@ -137,7 +157,10 @@ class Sitting:
 
         def ask(name: str, *arguments: Any, times: int = 1, seconds: float = item.seconds) -> Any:
             self.last = None
+            self.functions.add(name)
             found = self._process(name).ask(name, *arguments, times=times, seconds=seconds)
+            if isinstance(found, KernelRun) and found.refusal and {found.refusal.rule, "*"} & {*item.rules}:
+                raise found.refusal
             if times > 1 and not (type(found) is list and len(found) == times):
                 raise NoAnswer("forged", f"it was asked {times} times, and this is no list of {times} answers")
             self.last = found if times == 1 else found[0]
@@ -208,9 +231,9 @@ class Sitting:
         return kind, why, case
 
     # ------------------------------------------------------------ predictions
-    def questions(self, student: str) -> list[tuple[Prediction, str, Any]]:
-        """Each prediction with its text and its answer. They depend on who the student is."""
-        return questions(self.assignment, student, self.variant)
+    def answers(self, student: str) -> list[Any]:
+        """What the predictions of a student should be. At home alone."""
+        return [answer for _, answer in self.assignment.asked(student, self.variant, self.secret or PUBLIC)]
 
     def predicted(self) -> list[Any]:
         """What the submission's PREDICTIONS say. An empty list if it has none, or cannot be asked."""
@@ -252,18 +275,6 @@ def at_most(seconds: float) -> Iterator[None]:
 def title(item: GradedItem, hidden: bool) -> str:
     """What an item is called where its hidden twin may stand beside it."""
     return f"{item.name} (hidden)" if hidden else item.name
-
-
-def questions(
-    assignment: Assignment, student: str, variant: str
-) -> list[tuple[Prediction, str, Any]]:
-    """The predictions of one student, who is known by the name in lower case."""
-    found = []
-    for each in assignment.predictions:
-        seed = seeded("prediction", assignment.name, each.name, variant, student.strip().lower())
-        with own_files(assignment.folder, f"the prediction {each.name!r} of {assignment.name}"):
-            found.append((each, *each.ask(Drawing(seed, 6, variant, False))))
-    return found
 
 
 def without(values: Iterable[Any], left_out: Any) -> list[Any]:

@@ -2,23 +2,28 @@
 
 For each assignment, in each of its variants: the solution and the alternative pass every item, visible
 and hidden. The starter is "not tried" at every item. Each misconception is refused by the items that
-its header names. No line of the solution is in what students get.
+its header names. A kernel that is right and shares no work is refused by a count. What nobody worked
+for passes no item that builds, so it has no points: trivial answers, and each function and method of
+what students get, handed in as each function that is asked for. No line of the solution is there.
 """
 
 import functools
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import answers
 from .assignment import Assignment, CourseError
 from .items import PUBLIC
 from .release import leaked_lines
 from .sitting import Outcome, Sitting
+from .unearned import taken, trivial
 
 SECRET = "of verify alone"
-LEAST_MISCONCEPTIONS = 15
+COUNTED = (" are the most", "; x has ")  # in the sentence of an item that counts
 HINTS = PREDICTIONS = 3
 
 
@@ -27,7 +32,7 @@ class Trial:
     """One submission of the assignment's own, and what must come of it."""
 
     folder: Path
-    kind: str  # "solution.py", "alternative.py", "starter" or "wrong"
+    kind: str  # "solution.py", "alternative.py", "starter", "wrong", "serial" or "free"
     name: str
     variant: str
     text: str
@@ -52,9 +57,13 @@ def trials(assignment: Assignment) -> Iterator[Trial]:
             yield Trial(folder, name, f"{name} in variant {variant}", variant, text)
         text = assignment.starter(variant)
         yield Trial(folder, "starter", f"starter in variant {variant}", variant, text)
-    for wrong in assignment.misconceptions():
-        name = f"wrong/{wrong.name}.py"
-        yield Trial(folder, "wrong", name, assignment.variant, wrong.text, wrong.refused_by)
+        for way in answers.WAYS:
+            yield Trial(folder, "free", f"{way} in variant {variant}", variant, trivial(assignment, way, variant))
+    for name, text in taken(assignment):
+        yield Trial(folder, "free", f"taken: {name}", assignment.variant, text)
+    for kind in ("wrong", "serial"):
+        for wrong in assignment.misconceptions(kind):
+            yield Trial(folder, kind, f"{kind}/{wrong.name}.py", assignment.variant, wrong.text, wrong.refused_by)
 
 
 @functools.cache
@@ -72,7 +81,8 @@ def attempt(trial: Trial) -> TrialResult:
     ) as sitting:
         return TrialResult(
             trial.name,
-            {"wrong": _wrong, "starter": _starter}.get(trial.kind, _right)(
+            _free(sitting) if trial.kind == "free" else
+            {"wrong": _wrong, "serial": _serial, "starter": _starter}.get(trial.kind, _right)(
                 trial, list(sitting.run(trial.refused_by))
             ),
             time.monotonic() - began,
@@ -103,14 +113,23 @@ def _wrong(trial: Trial, outcomes: list[Outcome]) -> str:
     return ""
 
 
+def _serial(trial: Trial, outcomes: list[Outcome]) -> str:
+    counted = any(each.kind == "broken" and any(words in each.why for words in COUNTED) for each in outcomes)
+    return _wrong(trial, outcomes) or ("" if counted else f"no count refuses it: {outcomes[0].why}")
+
+
+def _free(sitting: Sitting) -> str:
+    """No item passes without one that builds."""
+    passed = [each.name for each in sitting.built() if each.passed]
+    return f"it has points: it passes {', '.join(passed)}" if passed else ""
+
+
 def problems_of_form(assignment: Assignment) -> list[str]:
     """What is missing in the folder, or said twice."""
     names = [item.name for item in assignment.items]
     hints, asked = assignment.hints, assignment.predictions
     handout = (assignment.folder / "handout.md").read_text(encoding="utf-8")
-    count, least = len(list(assignment.misconceptions())), LEAST_MISCONCEPTIONS
     wrong = {
-        f"it has {count} misconceptions; {least} are the least": count < least,
         f"it has {len(hints)} hints, not {HINTS}": len(hints) != HINTS,
         "a hint is empty": not all(hint.text and hint.gives_away for hint in hints),
         f"it has {len(asked)} predictions, not {PREDICTIONS}": len(asked) != PREDICTIONS,
@@ -125,7 +144,7 @@ def problems_of_form(assignment: Assignment) -> list[str]:
             found.append(
                 f"{item.name} needs {', '.join(sorted(unknown))}, which is not an item before it"
             )
-        if item.has(False) and not list(item.cases(PUBLIC, assignment.name, assignment.variant)):
+        if item.has(False) and not list(assignment.cases(item, PUBLIC, assignment.variant)):
             found.append(f"{item.name} has no visible case")
     return found + [
         f"a student gets a line of the solution: {line}"
@@ -141,17 +160,21 @@ def verify(assignments: list[Assignment], jobs: int, say: Callable[[str], None])
         for assignment in assignments:
             try:
                 found = [f"{assignment.name}: {text}" for text in problems_of_form(assignment)]
-                findings = list(pool.map(attempt, trials(assignment)))
+                trials_of = list(trials(assignment))
+                findings = list(pool.map(attempt, trials_of))
             except (OSError, CourseError) as problem:
+                trials_of = []
                 found, findings = [f"{assignment.name}: {problem}"], []
             found += [
                 f"{assignment.name}: {each.name}: {each.problem}"
                 for each in findings
                 if each.problem
             ]
-            wrong = sum(each.name.startswith("wrong/") for each in findings)
+            tried = Counter(each.kind for each in trials_of)
+            right = sum(tried.values()) - tried["wrong"] - tried["serial"] - tried["free"]
             say(
-                f"{assignment.name:<4} {assignment.title:<28} {len(findings) - wrong:3} right or empty, {wrong:3} wrong, "
+                f"{assignment.name:<4} {assignment.title:<28} {right} right or empty, {tried['wrong']:2} wrong, "
+                f"{tried['serial']:2} serial, {tried['free']:3} for nothing, "
                 f"{len(found):2} problems, {sum(each.seconds for each in findings):5.1f} s"
             )
             for text in found:

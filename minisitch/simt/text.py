@@ -125,8 +125,8 @@ def read_program(text: str, name: str | None = None, arrays: frozenset[str] = fr
     """Rewrite ``text``. The kernel is its function ``name``, or the last one.
 
     ``arrays`` are the parameters that are arrays. ``stepwise``: others may also run before each plain
-    access. No rule needs that (``memory``), but it shows what a race does to numbers. Raises KernelBug if the text is no Python, or
-    leaves the dialect.
+    access. No rule needs that (``memory``), but it shows what a race does to numbers. Raises KernelBug
+    if the text is no Python, or leaves the dialect.
     """
     lines = lines_of(text)
     try:

@@ -41,8 +41,9 @@ class ArrayBytes(NamedTuple):
 class Traffic:
     """The counts of one launch.
 
-    - ``loads`` and ``stores`` are accesses of global memory by one thread each, also wide ones.
-      Local arrays are not counted.
+    - ``loads`` and ``stores`` are accesses of global memory by one thread each, also wide ones. An
+      atomic operation is a load and a store of its cell, but for the counters of queues. Local arrays
+      are not counted.
     - ``sectors_*`` are the 32-byte pieces that a warp asks for at once.
     - ``bank_conflicts`` are the extra turns of a warp's shared accesses.
     - ``touched`` is the least that any cache needs: each cell counts once per array, direction and
@@ -51,9 +52,8 @@ class Traffic:
     - ``atomics`` includes the reads of a counter by a thread that waits for it.
     - ``queues`` are the bytes through arrays that stay in L2: every access, and none of
       ``touched``.
-    - ``thread_*`` are the largest counts of one thread. There an atomic operation of memory that is
-      no queue is a load and a store, and ``thread_work`` are the operations of the text: those of a
-      loop's body in each of its rounds.
+    - ``thread_*`` are the largest counts of one thread. ``work`` are operations of the text: those of
+      a loop's body in each of its rounds.
     - ``critical_path`` is the work of the busiest thread between two barriers, added up over a block.
     """
 
@@ -76,6 +76,7 @@ class Traffic:
     thread_stores: int = 0
     thread_shared_loads: int = 0
     thread_shared_stores: int = 0
+    work: int = 0
     thread_work: int = 0
     critical_path: int = 0
     touched: Mapping[str, ArrayBytes] = field(default_factory=dict)
@@ -141,6 +142,9 @@ class Tally:
         what, total = COUNTED[memory.space, verb], sum(map(len, lanes))
         itemsize = memory.data.itemsize
         self.counts[what] += total * _accesses(columns, itemsize)
+        if verb == "atomic" and not memory.is_queue:
+            for way in WAYS[verb]:
+                self.counts[COUNTED[memory.space, way]] += total
         self.by_line[line][what] += total * _accesses(columns, itemsize)
         if memory.space == "shared":
             self.counts["bank_conflicts"] += sum(_bank_conflicts(row, itemsize, columns) for row in zip_longest(*lanes))
@@ -166,6 +170,7 @@ class Tally:
     def block(self, threads: Sequence[Mapping[str, int]], barriers: int, path: int) -> None:
         """Count a block that has ended: its threads' counts, its barriers, its critical path."""
         self.counts["critical_path"] = max(self.counts["critical_path"], path)
+        self.counts["work"] += sum(counts["work"] for counts in threads)
         for what in ("loads", "stores", "shared_loads", "shared_stores", "work"):
             most = max(counts.get(what, 0) for counts in threads)
             self.counts[f"thread_{what}"] = max(self.counts[f"thread_{what}"], most)

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from minisitch.course import Drawing, item, prediction, second_call
+from minisitch.course import item, second_call
 from minisitch.course.graphs import (
     Operations,
     Several,
     Valued,
     circle,
-    draw_operations,
-    fewer_of_several,
+    each_alone,
     readers,
     smaller_operations,
 )
@@ -28,11 +27,16 @@ QUESTIONS = 5  # may be asked, times the square of the number of operations
 # ---------------------------------------------------------------- cases
 @dataclass(frozen=True)
 class Program:
-    """A graph, and the values that the program returns."""
+    """A graph, and the values that the program returns.
+
+    ``best`` and ``auto`` are the prices of the best plan and of the plan to beat, where an item is about them.
+    """
 
     ops: Operations
     returned: tuple[int, ...]
     variant: str
+    best: int = 0
+    auto: int = 0
 
     def __str__(self) -> str:
         return f"ops = {self.ops}, returned = {list(self.returned)}"
@@ -139,86 +143,6 @@ class Program:
             return f"of the kernels {[kernels[at] for at in waiting]} none can begin: each waits for another"
         return ""
 
-    def optimum(self) -> int:
-        """The price of the best plan: kernels are launched one after the other, and every next one is tried."""
-        count = len(self.work)
-        bit = {value: 1 << at for at, value in enumerate(self.work)}
-        needs = [sum(bit.get(one, 0) for one in set(self.ops[v][1])) for v in self.work]
-        chosen = [[v for v in self.work if bit[v] & mask] for mask in range(1 << count)]
-        needed = [0] * (1 << count)
-        for mask in range(1, 1 << count):
-            low = (mask & -mask).bit_length() - 1
-            needed[mask] = needed[mask & mask - 1] | needs[low]
-        prices: dict[int, int] = {}
-        least = [0] + [-1] * ((1 << count) - 1)
-        for done in range(1 << count):
-            if least[done] < 0:
-                continue
-            free = ~done & (1 << count) - 1
-            following = free
-            while following:
-                if following not in prices:
-                    misfit = self.misfit(chosen[following])
-                    prices[following] = -1 if misfit else self.price(chosen[following])
-                if prices[following] >= 0 and not needed[following] & ~(done | following):
-                    price = least[done] + prices[following]
-                    then = done | following
-                    if least[then] < 0 or price < least[then]:
-                        least[then] = price
-                following = following - 1 & free
-        return least[-1]
-
-
-def auto(case: Program) -> list[list[int]]:
-    """The plan to beat. Each operation in turn joins the kernel of an operand where that saves most."""
-    kernels: list[list[int]] = []
-    for at, value in enumerate(case.work):
-        rest = [[one] for one in case.work[at + 1 :]]
-        best, home = 0, None
-        for kernel in kernels:
-            joined = [*kernel, value]
-            near = set(kernel) & set(case.ops[value][1])
-            if not near or case.misfit(joined) or case.price(joined) < 0:
-                continue
-            saved = case.price(kernel) + case.price([value]) - case.price(joined)
-            others = [each for each in kernels if each is not kernel]
-            if saved > best and not circle(case.ops, [joined, *others, *rest]):
-                best, home = saved, kernel
-        if home is None:
-            kernels.append([value])
-        else:
-            home.append(value)
-    return kernels
-
-
-def draw_program(at: Drawing) -> Program:
-    kinds = ("map", "map", "map", "heavy", "reduce", "reduce")
-    ops = draw_operations(at, kinds, near=3)
-    found = tuple(
-        value for value, users in readers(ops).items() if not users or at.random.random() < 0.05
-    )
-    return Program(ops, found, at.variant)
-
-
-def draw_small(at: Drawing) -> Several:
-    """Six programs of five to eight operations, whose best plans can be found."""
-    sizes = (5, 6, 7, 7, 8, 8)
-    return Several(tuple(draw_program(replace(at, size=size)) for size in sizes))
-
-
-def draw_beatable(at: Drawing) -> Several:
-    """Four programs of seven or eight operations. The plan of ``auto`` is not the best of any."""
-    found: list[Program] = []
-    while len(found) < 4:
-        program = draw_program(replace(at, size=7 + len(found) // 2))
-        if program.total(auto(program)) > program.optimum():
-            found.append(program)
-    return Several(tuple(found))
-
-
-def draw_large(at: Drawing) -> Program:
-    return draw_program(replace(at, size=14 + at.size % 3))
-
 
 def fewer(case: Program) -> Iterator[Program]:
     for ops in smaller_operations(case.ops):
@@ -246,7 +170,7 @@ def _gain(case: Program, kernels: list[list[int]]) -> int:
 @item(
     "legal",
     "Every operation is in one kernel, every kernel can be built and obeys this term's rule, and none wait for each other.",
-    draw=draw_program,
+    draw="draw_program",
     smaller=fewer,
     visible=10,
     hidden=10,
@@ -261,13 +185,12 @@ def legal(case, ask):
 @item(
     "saves",
     "A plan is never slower than one kernel for each operation.",
-    draw=draw_program,
+    draw="draw_program",
     smaller=fewer,
     visible=8,
     hidden=4,
     size=9,
     hidden_size=10,
-    needs=("legal",),
 )
 def saves(case, ask):
     kernels, _ = _plan(case, ask)
@@ -283,7 +206,7 @@ def _share_of_optimum(case: Several, ask, percent: int) -> str | None:
     got = most = 0
     for program in case.cases:
         got += _gain(program, _plan(program, ask)[0])
-        most += program.apart() - program.optimum()
+        most += program.apart() - program.best
     return (
         f"your plans save {100 * got // most}% of what can be saved"
         if 100 * got < percent * most
@@ -294,12 +217,12 @@ def _share_of_optimum(case: Several, ask, percent: int) -> str | None:
 @item(
     "half",
     "Your plans save at least half of what can be saved.",
-    draw=draw_small,
-    smaller=fewer_of_several(fewer),
+    draw="draw_small",
+    smaller=each_alone,
     visible=1,
     hidden=1,
     weight=2,
-    needs=("legal",),
+    builds=True,
 )
 def half(case, ask):
     return _share_of_optimum(case, ask, 50)
@@ -307,19 +230,18 @@ def half(case, ask):
 
 @item(
     "beats auto",
-    "Your plans save more than those of `auto` in items.py.",
-    draw=draw_beatable,
-    smaller=fewer_of_several(fewer),
+    "Your plans save more than those of the handout's `auto`.",
+    draw="draw_beatable",
+    smaller=each_alone,
     visible=1,
     hidden=2,
     weight=3,
-    needs=("legal",),
 )
 def beats_auto(case, ask):
     got = most = 0
     for program in case.cases:
         got += _gain(program, _plan(program, ask)[0])
-        most += _gain(program, auto(program))
+        most += program.apart() - program.auto
     # a single program is a case only in the search for the smallest
     beaten = got > most or (len(case.cases) == 1 and got == most)
     return None if beaten else f"your plans save {got}, and those of auto save {most}"
@@ -328,12 +250,11 @@ def beats_auto(case, ask):
 @item(
     "close",
     "Your plans save at least 95% of what can be saved.",
-    draw=draw_small,
-    smaller=fewer_of_several(fewer),
+    draw="draw_small",
+    smaller=each_alone,
     visible=1,
     hidden=2,
     weight=3,
-    needs=("legal",),
 )
 def close(case, ask):
     return _share_of_optimum(case, ask, 95)
@@ -342,12 +263,11 @@ def close(case, ask):
 @item(
     "questions",
     f"The price is asked at most {QUESTIONS} times the square of the number of operations.",
-    draw=draw_large,
+    draw="draw_large",
     smaller=fewer,
     visible=1,
     hidden=1,
     seconds=4,
-    needs=("half",),
 )
 def questions(case, ask):
     _, price = _plan(case, ask)
@@ -360,28 +280,26 @@ def questions(case, ask):
 @item(
     "large",
     "A large program has a legal plan within four seconds, which saves four fifths of what `auto` saves.",
-    draw=draw_large,
+    draw="draw_large",
     visible=1,
     hidden=1,
     seconds=4,
     weight=2,
-    needs=("legal",),
 )
 def large(case, ask):
     kernels, _ = _plan(case, ask)
     if problem := case.problem(kernels):
         return problem
-    got, most = _gain(case, kernels), _gain(case, auto(case))
+    got, most = _gain(case, kernels), case.apart() - case.auto
     return None if 5 * got >= 4 * most else f"your plan saves {got}, and that of auto saves {most}"
 
 
 @item(
     "numbers",
     "Other numbers for the same operations save as much, but for a fifth.",
-    draw=draw_small,
+    draw="draw_small",
     visible=1,
     hidden=1,
-    needs=("half",),
 )
 def numbers(case, ask):
     first = second = 0
@@ -402,41 +320,12 @@ def numbers(case, ask):
 @item(
     "again",
     "A second call with the same objects returns the same.",
-    draw=draw_program,
+    draw="draw_program",
     smaller=fewer,
     visible=4,
     hidden=4,
     size=9,
     hidden_size=10,
-    needs=("legal",),
 )
 def again(case, ask):
     return second_call(ask, "plan", case.ops, list(case.returned), _price(case))
-
-
-# ---------------------------------------------------------------- predictions
-def _drawn(at: Drawing) -> Program:
-    return draw_program(replace(at, size=6))
-
-
-@prediction
-def price_of_one(at):
-    case = _drawn(at)
-    while True:
-        kernel = sorted(at.random.sample(case.work, 3))
-        if case.price(kernel) >= 0:
-            return f"{case}. What is the price of the kernel {kernel}?", case.price(kernel)
-
-
-@prediction
-def price_apart(at):
-    case = _drawn(at)
-    return f"{case}. What do the operations take, if each has a kernel of its own?", case.apart()
-
-
-@prediction
-def not_built(at):
-    case = _drawn(at)
-    kernels = [sorted(at.random.sample(case.work, 3)) for _ in range(6)]
-    count = sum(case.price(kernel) < 0 for kernel in kernels)
-    return f"{case}. How many of the kernels {kernels} cannot be built?", count

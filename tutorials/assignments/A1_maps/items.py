@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from minisitch.course import Drawing, item, prediction, second_call
-from minisitch.course.graphs import Operations, circle, draw_operations, readers, smaller_operations
+from minisitch.course import item, second_call
+from minisitch.course.graphs import Operations, circle, readers, smaller_operations
 from minisitch.fuse import count as counted
 
 RETURNS = {"fuse_maps": list[list[int]]}
@@ -14,13 +14,17 @@ MAPS = ("map", "heavy")
 
 @dataclass(frozen=True)
 class Program:
-    """A graph, and the values that the program returns. ``kernels`` is the handout's count."""
+    """A graph, and the values that the program returns. ``kernels`` is the handout's count.
+
+    ``joins`` are pairs of an operation and its only reader that share a kernel: all of a drawn case.
+    """
 
     ops: Operations
     returned: tuple[int, ...]
     variant: str
     name: str = ""
     kernels: int = 0
+    joins: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
         return f"ops = {self.given}, returned = {list(self.returned)}"
@@ -30,59 +34,14 @@ class Program:
         """The graph as a submission gets it: without sizes."""
         return {value: (kind, operands) for value, (kind, operands, _) in self.ops.items()}
 
-    def why_not(self, maker: int) -> str:
-        """Why an operation may not join its reader; an empty string if it may."""
-        users = readers(self.ops)[maker]
-        if self.ops[maker][0] not in MAPS:
-            return f"operation {maker} is a {self.ops[maker][0]}"
-        if len(users) != 1:
-            return f"value {maker} has {len(users)} readers"
-        if self.ops[users[0]][0] not in MAPS:
-            return f"its reader {users[0]} is a {self.ops[users[0]][0]}"
-        if maker in self.returned:
-            return f"value {maker} is returned"
-        if self.variant == "light" and self.ops[maker][0] == "heavy":
-            return f"operation {maker} is heavy"
-        return ""
-
-    def joining(self) -> list[tuple[int, int]]:
-        """The pairs of an operation and its only reader that share a kernel."""
-        users = readers(self.ops)
-        return [(maker, users[maker][0]) for maker in self.ops if not self.why_not(maker)]
-
-
-def chain(kinds: str, start: int = 0) -> Operations:
-    """Operations that follow each other, one for each letter of ``imhr``."""
-    names = {"i": "input", "m": "map", "h": "heavy", "r": "reduce"}
-    return {
-        start + at: (names[kind], [start + at - 1] if at else [], 64)
-        for at, kind in enumerate(kinds)
-    }
-
-
-def draw_program(at: Drawing) -> Program:
-    """Any graph. Each value that nobody reads is returned, and some others are."""
-    return _returning(at, draw_operations(at))
-
-
-def draw_chains(at: Drawing) -> Program:
-    """Mostly maps, each with few readers: many operations join."""
-    kinds = ("map", "map", "map", "map", "heavy", "reduce")
-    return _returning(at, draw_operations(at, kinds, near=2))
-
-
-def _returning(at: Drawing, ops: Operations) -> Program:
-    found = tuple(
-        value
-        for value, users in readers(ops).items()
-        if ops[value][0] != "input" and (not users or at.random.random() < 0.15)
-    )
-    return Program(ops, found, at.variant)
-
 
 def fewer(case: Program) -> list[Program]:
+    """Smaller programs. What may join goes on to do so."""
     found = [
-        replace(case, ops=ops, returned=tuple(value for value in case.returned if value in ops))
+        replace(
+            case, ops=ops, returned=tuple(value for value in case.returned if value in ops),
+            joins=tuple((maker, user) for maker, user in case.joins if maker in ops and user in ops),
+        )
         for ops in smaller_operations(case.ops)
         if ops
     ]
@@ -92,34 +51,13 @@ def fewer(case: Program) -> list[Program]:
     ]
 
 
-def example(case: Program, light: int):
-    """A program of the handout; ``light`` is its number of kernels in that variant."""
-    return lambda variant: replace(
-        case, variant=variant, kernels=light if variant == "light" else case.kernels
-    )
-
-
-SOFTMAX = chain("irmhrm")
-SOFTMAX[2], SOFTMAX[5] = ("map", [0, 1], 64), ("map", [3, 4], 64)
-PAIR = chain("immm")
-PAIR[3] = ("map", [1], 64)
-SQUARE = chain("imhm")
-SQUARE[3] = ("map", [2, 2], 64)
-PROGRAMS = (
-    example(Program(SQUARE, (3,), "", "square", 1), light=2),
-    example(Program(SOFTMAX, (5,), "", "softmax", 4), light=4),
-    example(Program(PAIR, (2, 3), "", "pair", 3), light=3),
-    example(Program(chain("immm"), (2, 3), "", "kept", 2), light=2),
-)
-
-
 def _kernel_of(kernels: list[list[int]]) -> dict[int, int]:
     return {value: at for at, kernel in enumerate(kernels) for value in kernel}
 
 
 # ---------------------------------------------------------------- items
 @item(
-    "example", "The handout's programs have as many kernels as the handout says.", examples=PROGRAMS
+    "example", "The handout's programs have as many kernels as the handout says.", examples="programs"
 )
 def examples(case, ask):
     found = ask("fuse_maps", case.given, list(case.returned))
@@ -129,9 +67,43 @@ def examples(case, ask):
 
 
 @item(
+    "chains",
+    "In chains of maps and reduces, in which nobody else reads a value, maps that follow each other share a kernel.",
+    draw="draw_separate",
+    hidden=20,
+    builds=True,
+)
+def chains(case, ask):
+    found = ask("fuse_maps", case.given, list(case.returned))
+    listed = [value for kernel in found for value in kernel]
+    if sorted(listed) != sorted(value for value, (kind, _, _) in case.ops.items() if kind != "input"):
+        return "not every operation is in exactly one kernel"
+    pairs = {(one, other) for kernel in found for one in kernel for other in kernel if one != other}
+    for maker, user in case.joins:
+        if (maker, user) not in pairs:
+            return f"map {user} follows map {maker}, and they do not share a kernel"
+    for one, other in sorted(pairs):
+        kinds = case.ops[one][0], case.ops[other][0]
+        if "reduce" in kinds or not _reaches(case, one, other):
+            return f"{kinds[0]} {one} and {kinds[1]} {other} share a kernel"
+    return None
+
+
+def _reaches(case: Program, one: int, other: int) -> bool:
+    """Whether joins lead from one operation to the other, in either direction."""
+    after = dict(case.joins)
+    for value, wanted in ((one, other), (other, one)):
+        while value in after:
+            value = after[value]
+            if value == wanted:
+                return True
+    return False
+
+
+@item(
     "partition",
     "Every operation is in exactly one kernel. Inputs are in none.",
-    draw=draw_program,
+    draw="draw_program",
     smaller=fewer,
 )
 def partition(case, ask):
@@ -149,7 +121,7 @@ def partition(case, ask):
 @item(
     "kinds",
     "A reduce shares its kernel with nothing.",
-    draw=draw_program,
+    draw="draw_program",
     smaller=fewer,
     needs=("partition",),
 )
@@ -174,7 +146,7 @@ def _inside(case, found, refused):
 @item(
     "readers",
     "A value with several readers is not read inside its own kernel.",
-    draw=draw_program,
+    draw="draw_program",
     smaller=fewer,
     hidden=100,
     weight=2,
@@ -192,7 +164,7 @@ def several_readers(case, ask):
 @item(
     "returned",
     "A returned value is not read inside its own kernel.",
-    draw=draw_chains,
+    draw="draw_chains",
     smaller=fewer,
     needs=("partition",),
 )
@@ -205,7 +177,7 @@ def returned(case, ask):
 @item(
     "this term",
     "This term's rule about heavy operations holds.",
-    draw=draw_chains,
+    draw="draw_chains",
     smaller=fewer,
     needs=("partition",),
 )
@@ -217,7 +189,7 @@ def this_term(case, ask):
             pair and f"operation {pair[0]} is heavy, and shares a kernel with its reader {pair[1]}"
         )
     place = _kernel_of(found)
-    for maker, user in case.joining():
+    for maker, user in case.joins:
         heavy = "heavy" in (case.ops[maker][0], case.ops[user][0])
         if heavy and place.get(maker) != place.get(user):
             return (
@@ -229,7 +201,7 @@ def this_term(case, ask):
 @item(
     "connected",
     "Operations share a kernel only if values pass between them inside it.",
-    draw=draw_program,
+    draw="draw_program",
     smaller=fewer,
     needs=("partition",),
 )
@@ -250,7 +222,7 @@ def connected(case, ask):
 @item(
     "circle",
     "No kernels wait for each other.",
-    draw=draw_program,
+    draw="draw_program",
     smaller=fewer,
     hidden=100,
     needs=("partition",),
@@ -267,7 +239,7 @@ def no_circle(case, ask):
 @item(
     "maximal",
     "Every operation that may join its only reader does.",
-    draw=draw_chains,
+    draw="draw_chains",
     smaller=fewer,
     hidden=100,
     weight=2,
@@ -275,7 +247,7 @@ def no_circle(case, ask):
 )
 def maximal(case, ask):
     place = _kernel_of(ask("fuse_maps", case.given, list(case.returned)))
-    for maker, user in case.joining():
+    for maker, user in case.joins:
         if place.get(maker) != place.get(user):
             return f"operation {maker} may join operation {user}: both are maps, and nobody else reads value {maker}"
     return None
@@ -291,45 +263,9 @@ def deep(case, ask):
 @item(
     "pure",
     "The function leaves what it is given as it was: a second call with the same objects returns the same.",
-    draw=draw_program,
+    draw="draw_program",
     smaller=fewer,
     needs=("partition",),
 )
 def pure(case, ask):
     return second_call(ask, "fuse_maps", case.given, list(case.returned))
-
-
-# ---------------------------------------------------------------- predictions
-def _count(case: Program) -> int:
-    """The number of kernels: each join makes one less."""
-    return sum(kind != "input" for kind, _, _ in case.ops.values()) - len(case.joining())
-
-
-@prediction
-def kernels(at):
-    case = draw_program(at)
-    return f"{case}. How many kernels are there?", _count(case)
-
-
-@prediction
-def through_memory(at):
-    case = draw_program(at)
-    joined = {maker for maker, _ in case.joining()}
-    passed = [
-        value
-        for value, users in readers(case.ops).items()
-        if case.ops[value][0] != "input" and users and value not in joined
-    ]
-    return f"{case}. How many values does one kernel write and another kernel read?", len(passed)
-
-
-@prediction
-def one_more_returned(at):
-    case = draw_chains(at)
-    joining = [maker for maker, _ in case.joining()]
-    value = joining[0] if joining else case.returned[0]
-    changed = replace(case, returned=(*case.returned, value))
-    return (
-        f"{case}. The program is changed: it returns value {value} too. How many kernels are there now?",
-        _count(changed),
-    )

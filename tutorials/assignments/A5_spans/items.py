@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from minisitch.course import Drawing, item, prediction, second_call, without
+from minisitch.course import item, second_call, without
 
 RETURNS = {"spans": dict[int, int], "grow": tuple[list[int], list[int]]}
 
@@ -13,11 +13,15 @@ RETURNS = {"spans": dict[int, int], "grow": tuple[list[int], list[int]]}
 # ---------------------------------------------------------------- cases
 @dataclass(frozen=True)
 class Values:
-    """A graph: each value and who reads it, and what each costs. Ids say nothing about the order."""
+    """A graph: each value and who reads it, and what each costs. Ids say nothing about the order.
+
+    ``spans`` are there where they are given to the submission, or are in the handout.
+    """
 
     readers: dict[int, list[int]]
     cost: dict[int, int]
     variant: str
+    spans: dict[int, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"readers = {self.readers}, cost = {self.cost}"
@@ -25,18 +29,6 @@ class Values:
     def step(self, value: int, reader: int) -> int:
         """What the step from a value to one of its readers costs in this term's variant."""
         return self.cost[reader if self.variant == "reader" else value]
-
-    def longest(self) -> dict[int, int]:
-        """The spans, found by relaxing every edge until nothing changes."""
-        far = dict.fromkeys(self.readers, 0)
-        moved = True
-        while moved:
-            moved = False
-            for value, users in self.readers.items():
-                for user in users:
-                    if far[value] < far[user] + self.step(value, user):
-                        far[value], moved = far[user] + self.step(value, user), True
-        return far
 
 
 @dataclass(frozen=True)
@@ -50,40 +42,7 @@ class Growth:
 
     def __str__(self) -> str:
         rule = f"fits says no to {list(self.misfits)}, and to more than {self.most} values"
-        return f"root = {self.root}, readers = {self.graph.readers}, spans = {self.graph.longest()}; {rule}"
-
-
-def draw_values(at: Drawing) -> Values:
-    """Values in layers; each reads some of the earlier ones. A value may be read many times, or by nobody."""
-    ids = at.random.sample(range(3 * at.size), at.size)
-    readers: dict[int, list[int]] = {value: [] for value in ids}
-    for place, value in enumerate(ids[1:], 1):
-        near = ids[max(0, place - 6) : place]
-        for producer in at.random.sample(
-            near, min(len(near), at.random.choice((0, 1, 1, 2, 2, 3)))
-        ):
-            readers[producer].append(value)
-    order = at.random.sample(ids, len(ids))
-    for users in readers.values():
-        at.random.shuffle(users)
-    return Values(
-        {value: readers[value] for value in order},
-        {value: at.random.randint(1, 9) for value in order},
-        at.variant,
-    )
-
-
-def draw_growth(at: Drawing) -> Growth:
-    graph = draw_values(at)
-    far = graph.longest()
-    # a root with producers above it, in the lower half of the graph
-    choices = sorted(far, key=lambda value: (far[value], value))
-    producers = [
-        value for value in choices if any(value in users for users in graph.readers.values())
-    ] or choices
-    root = at.random.choice(producers[: max(1, len(producers) // 2)])
-    misfits = tuple(sorted(at.random.sample(sorted(far), at.random.choice((0, 1, 2)))))
-    return Growth(graph, root, misfits, at.random.choice((2, 3, 5, 100)))
+        return f"root = {self.root}, readers = {self.graph.readers}, spans = {self.graph.spans}; {rule}"
 
 
 def fewer_values(case: Values) -> list[Values]:
@@ -95,9 +54,8 @@ def fewer_values(case: Values) -> list[Values]:
             for value, users in case.readers.items()
             if value != left_out
         }
-        found.append(
-            replace(case, readers=readers, cost={value: case.cost[value] for value in readers})
-        )
+        cost, spans = ({value: each[value] for value in readers if value in each} for each in (case.cost, case.spans))
+        found.append(replace(case, readers=readers, cost=cost, spans=spans))
     found += [
         replace(case, readers={**case.readers, value: without(users, user)})
         for value, users in case.readers.items()
@@ -120,19 +78,15 @@ def fewer_growths(case: Growth) -> list[Growth]:
     return found + ([replace(case, most=100)] if case.most < 100 else [])
 
 
-FIGURE = {0: [1], 1: [2, 3], 2: [4], 3: [4, 5], 4: [6], 5: [6], 6: []}
-FIGURE_COST = {0: 1, 1: 1, 2: 2, 3: 1, 4: 3, 5: 1, 6: 1}
-
-
 # ---------------------------------------------------------------- spans
 @item(
     "example",
     "The handout's graph has the spans of the handout's table.",
-    examples=[lambda variant: Values(FIGURE, FIGURE_COST, variant)],
+    examples="figure",
 )
 def example(case, ask):
-    found, wanted = ask("spans", case.readers, case.cost), case.longest()
-    for value, span in wanted.items():
+    found = ask("spans", case.readers, case.cost)
+    for value, span in case.spans.items():
         if found.get(value) != span:
             return f"value {value} has span {found.get(value)} here, and {span} in the table"
     return None
@@ -141,7 +95,7 @@ def example(case, ask):
 @item(
     "every value",
     "Every value has one span, and nothing else has.",
-    draw=draw_values,
+    draw="draw_values",
     smaller=fewer_values,
 )
 def every_value(case, ask):
@@ -153,7 +107,7 @@ def every_value(case, ask):
     return None
 
 
-@item("roots", "A value that nobody reads has span 0.", draw=draw_values, smaller=fewer_values)
+@item("roots", "A value that nobody reads has span 0.", draw="draw_values", smaller=fewer_values)
 def roots(case, ask):
     found = ask("spans", case.readers, case.cost)
     for value, users in case.readers.items():
@@ -167,9 +121,10 @@ def roots(case, ask):
 @item(
     "above",
     "A value's span is higher than each reader's, by at least what the step costs.",
-    draw=draw_values,
+    draw="draw_values",
     smaller=fewer_values,
     weight=2,
+    builds=True,
 )
 def above(case, ask):
     found = ask("spans", case.readers, case.cost)
@@ -187,9 +142,10 @@ def above(case, ask):
 @item(
     "tight",
     "A span is no higher than it must be: some reader accounts for it exactly.",
-    draw=draw_values,
+    draw="draw_values",
     smaller=fewer_values,
     weight=2,
+    builds=True,
 )
 def tight(case, ask):
     found = ask("spans", case.readers, case.cost)
@@ -248,14 +204,14 @@ class _Fits:
 def _grown(case, ask):
     """What grow returns, and the calls of fits."""
     fits = _Fits(case)
-    taken, given_up = ask("grow", case.root, case.graph.readers, case.graph.longest(), fits)
+    taken, given_up = ask("grow", case.root, case.graph.readers, case.graph.spans, fits)
     return taken, given_up, fits.calls
 
 
 @item(
     "root first",
     "The list of taken values begins with the root. No value is listed twice, or in both lists.",
-    draw=draw_growth,
+    draw="draw_growth",
     smaller=fewer_growths,
 )
 def root_first(case, ask):
@@ -270,14 +226,17 @@ def root_first(case, ask):
 @item(
     "complete",
     "Every producer of a taken value is taken, or given up for a reason. Nothing else is visited.",
-    draw=draw_growth,
+    draw="draw_growth",
     smaller=fewer_growths,
     hidden=120,
     weight=2,
+    builds=True,
 )
 def complete(case, ask):
     taken, given_up, calls = _grown(case, ask)
-    readers, far = case.graph.readers, case.graph.longest()
+    readers, far = case.graph.readers, case.graph.spans
+    if case.root not in taken:
+        return f"the root {case.root} is not taken"
     near = {producer for producer, users in readers.items() if set(users) & set(taken)}
     if missed := sorted(near - set(taken) - set(given_up)):
         return f"value {missed[0]} is read by the kernel, and is neither taken nor given up"
@@ -298,7 +257,7 @@ def complete(case, ask):
 @item(
     "circle",
     "No path leaves the kernel and comes back to it: else it would wait for itself.",
-    draw=draw_growth,
+    draw="draw_growth",
     smaller=fewer_growths,
     hidden=120,
     weight=2,
@@ -330,13 +289,13 @@ def circle(case, ask):
 @item(
     "order",
     "Producers are visited nearest layer first; of one layer, the smaller id first.",
-    draw=draw_growth,
+    draw="draw_growth",
     smaller=fewer_growths,
     needs=("complete",),
 )
 def order(case, ask):
     _, _, calls = _grown(case, ask)
-    far = case.graph.longest()
+    far = case.graph.spans
     keys = [(far[producer], producer) for _, producer in calls if producer in far]
     for earlier, later in pairwise(keys):
         if earlier > later:
@@ -347,13 +306,13 @@ def order(case, ask):
 @item(
     "count",
     "fits is asked at most once about a producer, and never about one that has a reader outside above the root's layer.",
-    draw=draw_growth,
+    draw="draw_growth",
     smaller=fewer_growths,
     needs=("complete",),
 )
 def count(case, ask):
     _, _, calls = _grown(case, ask)
-    far, asked = case.graph.longest(), [producer for _, producer in calls]
+    far, asked = case.graph.spans, [producer for _, producer in calls]
     for taken, producer in calls:
         if asked.count(producer) > 1:
             return f"fits is asked {asked.count(producer)} times about value {producer}; a schedule search is dear"
@@ -370,7 +329,7 @@ def count(case, ask):
 @item(
     "obeys",
     "What fits agrees to is taken, what it refuses is given up, and it is told what is taken so far.",
-    draw=draw_growth,
+    draw="draw_growth",
     smaller=fewer_growths,
     needs=("complete",),
 )
@@ -392,44 +351,11 @@ def obeys(case, ask):
 @item(
     "pure",
     "The functions leave what they are given as it was: a second call with the same objects returns the same.",
-    draw=draw_growth,
+    draw="draw_growth",
     smaller=fewer_growths,
     needs=("tight", "complete"),
 )
 def pure(case, ask):
     graph = case.graph
-    grown = case.root, graph.readers, graph.longest(), _Fits(case)
+    grown = case.root, graph.readers, graph.spans, _Fits(case)
     return second_call(ask, "spans", graph.readers, graph.cost) or second_call(ask, "grow", *grown)
-
-
-# ---------------------------------------------------------------- predictions
-@prediction
-def highest_span(at):
-    case = draw_values(at)
-    return f"{case}. What is the largest span?", max(case.longest().values())
-
-
-@prediction
-def layers(at):
-    case = replace(draw_values(at), cost={})
-    case = replace(case, cost=dict.fromkeys(case.readers, 1))
-    return f"readers = {case.readers}, and every cost is 1. How many layers are there?", len(
-        set(case.longest().values())
-    )
-
-
-@prediction
-def one_more_edge(at):
-    case = draw_values(at)
-    far = case.longest()
-    value = min(far, key=lambda each: (far[each], each))
-    bottom = max(far, key=lambda each: (far[each], -each))
-    changed = replace(
-        case,
-        readers={**case.readers, value: [*case.readers[value], 99], 99: []},
-        cost={**case.cost, 99: 10},
-    )
-    return (
-        f"{case}. A new value 99 of cost 10, which nobody reads, reads value {value}. What is the span of value {bottom} now?",
-        changed.longest()[bottom],
-    )

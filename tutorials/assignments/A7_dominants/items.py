@@ -5,27 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from minisitch.course import Drawing, item, prediction
-from minisitch.course.graphs import Operations, draw_operations, readers, smaller_operations
+from minisitch.course import item
+from minisitch.course.graphs import Operations, readers, smaller_operations
 from minisitch.course.items import conforms
 from minisitch.explain.picture import thread_map
 from minisitch.stitch.mapping import ThreadMap
 from minisitch.fuse import count as counted
 
 RETURNS = {"groups": list[tuple[int, list[int]]], "thread_map": dict[str, int]}
+MANY = 8  # times what the device runs at once: such a matrix is large
 NAMES = ("blocks", "threads", "rows_per_block", "threads_per_row", "steps", "splits", "chunk")
-MOST_DRAWS = 8  # until a group has two reduces of different ranks
 
 
 # ---------------------------------------------------------------- cases
 @dataclass(frozen=True)
 class Body:
-    """A graph and its candidates. Inputs that nobody reads are not in it."""
+    """A graph and its candidates. Inputs that nobody reads are not in it.
+
+    ``preferred`` are the candidates, the most preferred first, where an item is about that.
+    """
 
     ops: Operations
     candidates: tuple[int, ...]
     variant: str
     figure: tuple[tuple[int, frozenset[int]], ...] = ()
+    preferred: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"ops = {self.ops}, candidates = {list(self.candidates)}"
@@ -39,26 +43,6 @@ class Body:
                 for user in users:
                     found[user].append(value)
         return found
-
-    def rank(self, value: int) -> tuple[int, int]:
-        """What decides between two candidates, before their numbers: the smaller rank is preferred."""
-        kind, operands, size = self.ops[value]
-        if kind == "reduce":
-            return 0, -(self.ops[operands[0]][2] if self.variant == "reads" else size)
-        return (1 if kind == "heavy" else 2), 0
-
-    def groups(self) -> list[list[int]]:
-        """The groups, found by passing the smallest number along until nothing changes."""
-        label, near, moved = {value: value for value in self.ops}, self.near(), True
-        while moved:
-            least = {
-                value: min([label[value], *(label[one] for one in near[value])]) for value in near
-            }
-            moved, label = least != label, least
-        return [
-            [each for each in label if label[each] == first]
-            for first in sorted(set(label.values()))
-        ]
 
 
 @dataclass(frozen=True)
@@ -100,51 +84,11 @@ def body(ops: Operations, candidates, variant: str) -> Body:
     return Body(ops, tuple(value for value in ops if value in also | set(candidates)), variant)
 
 
-def draw_body(at: Drawing) -> Body:
-    ops = draw_operations(at)
-    heavy = [v for v, op in ops.items() if op[0] == "heavy" and at.random.random() < 0.5]
-    return body(ops, heavy, at.variant)
-
-
-def draw_reduces(at: Drawing) -> Body:
-    """Several reduces and heavy candidates of different sizes, close together: two of them share a group."""
-    for _ in range(MOST_DRAWS):
-        kinds = ("map", "map", "heavy", "reduce", "reduce")
-        ops = draw_operations(replace(at, size=at.size + 4), kinds, near=7, most_inputs=4)
-        heavy = [v for v, op in ops.items() if op[0] == "heavy" and at.random.random() < 0.7]
-        made = body(ops, heavy, at.variant)
-        ranks = [[made.rank(one) for one in ids if one in made.candidates] for ids in made.groups()]
-        if any(len({rank for rank in each if rank[0] == 0}) > 1 for each in ranks):
-            break
-    return made
-
-
 def fewer(case: Body) -> Iterator[Body]:
     for ops in smaller_operations(case.ops):
         made = body(ops, [value for value in case.candidates if value in ops], case.variant)
         if made.ops:
             yield made
-
-
-def draw_shape(at: Drawing) -> Shape:
-    wave = at.random.choice((4, 30, 160, 264))
-    most = at.random.choice((128, 256, 512, 1024))
-    near = (wave - 1, wave, wave + 1, 2 * wave + 1)
-    rows = at.random.choice((*near, at.random.randint(1, 40), int(2 ** at.random.uniform(0, 18))))
-    edges = (1, 3, 17, 31, 32, 33, 48, most - 1, most, most + 1, 3 * most + 5)
-    cols = at.random.choice((*edges, int(2 ** at.random.uniform(0, 16))))
-    return Shape(rows, cols, at.random.choice((16, 32, 64)), most, wave, at.variant)
-
-
-def draw_long(at: Drawing) -> Shape:
-    """Few long rows."""
-    shape = draw_shape(at)
-    rows = at.random.randint(1, max(1, shape.wave // 2))
-    return replace(
-        shape,
-        rows=rows,
-        cols=shape.most_threads * at.random.randint(2, 40) + at.random.randint(1, 99),
-    )
 
 
 def smaller_shapes(case: Shape) -> list[Shape]:
@@ -156,31 +100,12 @@ def smaller_shapes(case: Shape) -> list[Shape]:
 
 
 # ---------------------------------------------------------------- groups
-_FIGURE = {
-    1: ("input", [], 512),
-    2: ("input", [], 8),
-    3: ("input", [], 512),
-    4: ("map", [2], 512),
-    5: ("map", [1, 4], 512),
-    6: ("reduce", [5], 8),
-    7: ("map", [6, 2], 8),
-    8: ("heavy", [7], 8),
-    9: ("map", [8], 512),
-    10: ("map", [3, 9], 512),
-    11: ("reduce", [10], 8),
-    12: ("map", [11], 512),
-    13: ("map", [9, 12], 512),
-}
-_FIGURE_GROUPS = (
-    (6, frozenset((1, 2, 4, 5, 6, 7, 8))),
-    (11, frozenset((3, 9, 10, 11, 12, 13))),
-)
 
 
 @item(
     "figure 9",
     "The paper's figure has the two groups that the handout shows.",
-    examples=[lambda variant: Body(_FIGURE, (6, 8, 11, 13), variant, _FIGURE_GROUPS)],
+    examples="figure_9",
 )
 def figure(case, ask):
     found = {
@@ -193,9 +118,48 @@ def figure(case, ask):
 
 
 @item(
+    "small groups",
+    "Small graphs have the right groups.",
+    draw="draw_small",
+    smaller=fewer,
+    hidden=20,
+    builds=True,
+)
+def small_groups(case, ask):
+    found = [members for _, members in ask("groups", case.ops, list(case.candidates))]
+    if sorted(value for members in found for value in members) != sorted(case.ops):
+        return "not every operation is in exactly one group"
+    return _apart(case, found) or _mixed(case, found)
+
+
+def _apart(case: Body, groups: list[list[int]]) -> str | None:
+    place = {value: at for at, members in enumerate(groups) for value in members}
+    for value, users in readers(case.ops).items():
+        for user in users:
+            if value not in case.candidates and place.get(value) != place.get(user):
+                return f"operation {user} reads {value}, which is no candidate, and they are in different groups"
+    return None
+
+
+def _mixed(case: Body, groups: list[list[int]]) -> str | None:
+    near = case.near()
+    for members in groups:
+        reached = members[:1]
+        for member in reached:
+            reached += [
+                each
+                for each in dict.fromkeys(near.get(member, ()))
+                if each in members and each not in reached
+            ]
+        if left := sorted(set(members) - set(reached)):
+            return f"in the group {sorted(members)} every path from {reached[0]} to {left[0]} leaves a candidate"
+    return None
+
+
+@item(
     "partition",
     "Every operation, inputs too, is in exactly one group.",
-    draw=draw_body,
+    draw="draw_body",
     smaller=fewer,
 )
 def partition(case, ask):
@@ -212,48 +176,31 @@ def partition(case, ask):
 @item(
     "together",
     "An operation that is no candidate is in the group of everything that reads it.",
-    draw=draw_body,
+    draw="draw_body",
     smaller=fewer,
     weight=2,
     needs=("partition",),
 )
 def together(case, ask):
-    found = ask("groups", case.ops, list(case.candidates))
-    place = {value: at for at, (_, members) in enumerate(found) for value in members}
-    for value, users in readers(case.ops).items():
-        for user in users:
-            if value not in case.candidates and place.get(value) != place.get(user):
-                return f"operation {user} reads {value}, which is no candidate, and they are in different groups"
-    return None
+    return _apart(case, [members for _, members in ask("groups", case.ops, list(case.candidates))])
 
 
 @item(
     "cut",
     "Operations are in one group only if they are connected without an edge that leaves a candidate.",
-    draw=draw_body,
+    draw="draw_body",
     smaller=fewer,
     weight=2,
     needs=("partition",),
 )
 def cut(case, ask):
-    near = case.near()
-    for _, members in ask("groups", case.ops, list(case.candidates)):
-        reached = members[:1]
-        for member in reached:
-            reached += [
-                each
-                for each in dict.fromkeys(near.get(member, ()))
-                if each in members and each not in reached
-            ]
-        if left := sorted(set(members) - set(reached)):
-            return f"in the group {sorted(members)} every path from {reached[0]} to {left[0]} leaves a candidate"
-    return None
+    return _mixed(case, [members for _, members in ask("groups", case.ops, list(case.candidates))])
 
 
 @item(
     "dominant",
     "A group's dominant is a candidate, and one of its members.",
-    draw=draw_body,
+    draw="draw_body",
     smaller=fewer,
     needs=("partition",),
 )
@@ -269,16 +216,16 @@ def dominant(case, ask):
 @item(
     "preference",
     "Of a group's candidates the dominant is the one that the handout prefers.",
-    draw=draw_reduces,
-    smaller=fewer,
+    draw="draw_reduces",
     hidden=100,
     weight=2,
     needs=("dominant",),
 )
 def preference(case, ask):
     for first, members in ask("groups", case.ops, list(case.candidates)):
-        for other in sorted(set(members) & set(case.candidates)):
-            if first in case.ops and (case.rank(other), other) < (case.rank(first), first):
+        inside = [each for each in case.preferred if each in members]
+        for other in inside[: inside.index(first)] if first in inside else ():
+            if first in case.ops:
                 return (
                     f"the dominant is {first}: {_about(case, first)}; candidate {other} of the same group is "
                     f"preferred: {_about(case, other)}"
@@ -317,16 +264,12 @@ def _tasks(case: Shape, found: dict[str, int]) -> int:
     return -(-case.rows // found["rows_per_block"]) * found["splits"]
 
 
-def _v100(rows: int, cols: int, *paper: int):
-    return lambda variant: Shape(rows, cols, 32, 1024, 160, variant, paper)
-
-
 @item(
     "legal",
     "The device can launch the map.",
-    draw=draw_shape,
+    draw="draw_shape",
     smaller=smaller_shapes,
-    examples=[_v100(0, 32), _v100(100, 0), _v100(0, 0), _v100(0, 5000)],
+    examples="empty",
     visible=40,
     weight=2,
 )
@@ -355,9 +298,9 @@ def legal(case, ask):
 @item(
     "covers",
     "Every row and every column is computed, and every chunk has columns.",
-    draw=draw_shape,
+    draw="draw_shape",
     smaller=smaller_shapes,
-    examples=[_v100(0, 32), _v100(100, 0)],
+    examples="no_rows_or_columns",
     visible=40,
     hidden=100,
     weight=2,
@@ -365,9 +308,31 @@ def legal(case, ask):
 )
 def covers(case, ask):
     found, wrong = _map(case, ask)
+    return wrong or _uncovered(case, found)
+
+
+@item(
+    "fills",
+    "A large matrix gets at least a quarter of the threads that the device can run, and all of it is computed.",
+    draw="draw_large",
+    smaller=smaller_shapes,
+    hidden=40,
+    builds=True,
+)
+def fills(case, ask):
+    found, wrong = _map(case, ask)
+    threads, most = found["blocks"] * found["threads"], case.wave * case.most_threads
+    if case.rows * case.cols < MANY * most or case.cols > case.most_threads:
+        return None  # in the search for the smallest
+    if 4 * threads < most:
+        return f"the map has {threads} threads, and the device runs {most} at once"
+    if found["blocks"] > case.wave or found["threads"] > case.most_threads:
+        return "the device does not run so many blocks, or so many threads of a block, at once"
+    return wrong or _uncovered(case, found)
+
+
+def _uncovered(case: Shape, found: dict[str, int]) -> str | None:
     done, tasks = found["blocks"] * found["steps"], _tasks(case, found)
-    if wrong:
-        return wrong
     if done < tasks:
         return f"{counted(found['blocks'], 'block')} can take {done} of {tasks} tasks in {counted(found['steps'], 'step')}"
     if found["splits"] * found["chunk"] < case.cols:
@@ -380,7 +345,7 @@ def covers(case, ask):
 @item(
     "one wave",
     "All blocks run at once: there are no more than a wave.",
-    draw=draw_shape,
+    draw="draw_shape",
     smaller=smaller_shapes,
     needs=("legal",),
 )
@@ -394,7 +359,7 @@ def one_wave(case, ask):
 @item(
     "busy",
     "Threads, blocks and steps have work, and a wave is more than half full if there is enough of it.",
-    draw=draw_shape,
+    draw="draw_shape",
     smaller=smaller_shapes,
     visible=40,
     hidden=100,
@@ -426,9 +391,9 @@ def busy(case, ask):
 @item(
     "split",
     "Few long rows are split until a wave is more than half full or chunks are short. Other rows stay whole.",
-    draw=draw_long,
+    draw="draw_long",
     smaller=smaller_shapes,
-    examples=[_v100(159, 1024), _v100(160, 30000), _v100(5000, 4096), _v100(10, 1000)],
+    examples="borders",
     needs=("covers",),
 )
 def split(case, ask):
@@ -453,10 +418,7 @@ def split(case, ask):
 @item(
     "the paper's",
     "The paper's two shapes have the maps of the handout's table.",
-    examples=[
-        _v100(750_000, 32, 160, 1024, 32, 32, 147, 1, 32),
-        _v100(64, 30_000, 128, 1024, 1, 1024, 1, 2, 15_000),
-    ],
+    examples="papers_shapes",
     weight=0.5,
 )
 def papers(case, ask):
@@ -467,33 +429,3 @@ def papers(case, ask):
     return wrong or (
         f"{differing[0]} is {found[differing[0]]}, and not as in the table" if differing else None
     )
-
-
-# ---------------------------------------------------------------- predictions
-@prediction
-def count_groups(at):
-    case = draw_body(replace(at, size=8))
-    return f"{case}. How many groups are there?", len(case.groups())
-
-
-@prediction
-def which_dominant(at):
-    while True:
-        case = draw_reduces(replace(at, size=8))
-        largest = max(case.groups(), key=lambda members: (len(members), -min(members)))
-        inside = [value for value in largest if value in case.candidates]
-        if len(inside) > 1:
-            break
-    first = min(inside, key=lambda value: (case.rank(value), value))
-    return f"{case}. What is the dominant of the group {sorted(largest)}?", first
-
-
-@prediction
-def steps_in_turn(at):
-    case = draw_shape(at)
-    rows, cols = at.random.randint(10_000, 400_000), at.random.choice((20, 50, 100, 200, 400))
-    case = replace(case, rows=rows, cols=cols, most_threads=1024)
-    per_row = 1 << (cols - 1).bit_length()
-    per_row = max(case.warp, per_row) if case.variant == "reads" else per_row
-    tasks = -(-rows // (1024 // per_row))
-    return f"{case}. How many steps does your map have?", -(-tasks // case.wave)

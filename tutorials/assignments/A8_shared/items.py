@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from minisitch.course import Drawing, item, prediction, second_call
+from minisitch.course import item, second_call
 from minisitch.course.items import conforms
 from minisitch.explain.picture import memory_map
 
@@ -79,34 +79,6 @@ class Wishes:
         return memory_map(put, max(1, self.limit, *ends), title, "column")
 
 
-def draw_lives(at: Drawing) -> Lives:
-    names = at.random.sample(range(3 * at.size), at.size)
-    buffers = {}
-    for name in names:
-        first = at.random.randrange(at.size)
-        buffers[name] = (
-            at.random.randint(1, 40) * at.random.choice((1, 4, 4, 16)),
-            first,
-            first + at.random.randint(1, 4),
-        )
-    return Lives(buffers, at.random.choice((4, 16, 16, 256 if at.hidden else 32)), at.variant)
-
-
-def draw_chain(at: Drawing) -> Lives:
-    """Buffers of one size that follow each other: a packing in any sensible order needs no more than is live."""
-    size, reach = at.random.choice((16, 64, 100)), at.random.choice((1, 2))
-    return Lives({name: (size, name, name + reach) for name in range(at.size + 2)}, 16, at.variant)
-
-
-def draw_wishes(at: Drawing) -> Wishes:
-    names = at.random.sample(range(3 * at.size), at.size)
-    wishes = {
-        name: (at.random.choice((4, 6, 8, 16, 64, 100, 256)), at.random.randint(1, 40))
-        for name in names
-    }
-    return Wishes(wishes, at.random.randint(0, sum(size for size, _ in wishes.values()) + 10))
-
-
 def fewer_lives(case: Lives) -> list[Lives]:
     return [
         replace(case, buffers={name: life for name, life in case.buffers.items() if name != gone})
@@ -123,15 +95,11 @@ def fewer_wishes(case: Wishes) -> list[Wishes]:
     ]
 
 
-# Buffer 5 has fewer reads a byte: 149999999 / 150000000 is less than 150000000 / 150000001. As floats the two are equal.
-CLOSE = Wishes({3: (150_000_001, 150_000_000), 5: (150_000_000, 149_999_999)}, 150_000_001)
-
-
 # ---------------------------------------------------------------- share
 @item(
     "every buffer",
     "Every buffer has one offset, and nothing else has.",
-    draw=draw_lives,
+    draw="draw_lives",
     smaller=fewer_lives,
     weight=0.5,
 )
@@ -147,7 +115,7 @@ def every_buffer(case, ask):
 @item(
     "apart",
     "No two buffers that are live together overlap.",
-    draw=draw_lives,
+    draw="draw_lives",
     smaller=fewer_lives,
     weight=2,
     hidden=120,
@@ -155,6 +123,10 @@ def every_buffer(case, ask):
 )
 def apart(case, ask):
     offsets, _ = ask("share", case.buffers, case.slot)
+    return _overlap(case, offsets)
+
+
+def _overlap(case: Lives, offsets: dict[int, int]) -> str | None:
     spans = {
         name: (offsets[name], offsets[name] + case.buffers[name][0])
         for name in case.buffers
@@ -175,7 +147,7 @@ def apart(case, ask):
 @item(
     "aligned",
     "Offsets are multiples of the slot, and not negative.",
-    draw=draw_lives,
+    draw="draw_lives",
     smaller=fewer_lives,
     needs=("every buffer",),
 )
@@ -190,9 +162,9 @@ def aligned(case, ask):
 @item(
     "inside",
     "The total is where the last buffer ends: no more and no less.",
-    draw=draw_lives,
+    draw="draw_lives",
     smaller=fewer_lives,
-    examples=[lambda variant: Lives({}, 16, variant)],
+    examples="none",
     needs=("every buffer",),
 )
 def inside(case, ask):
@@ -207,22 +179,25 @@ def inside(case, ask):
 @item(
     "small",
     "Buffers of one size that follow each other need no more than what is live at once.",
-    draw=draw_chain,
+    draw="draw_chain",
     smaller=fewer_lives,
     weight=2,
-    needs=("apart",),
+    builds=True,
 )
 def small(case, ask):
-    _, total = ask("share", case.buffers, case.slot)
-    return (
-        None if total <= case.live() else f"it needs {total} bytes; {case.live()} are live at once"
-    )
+    offsets, total = ask("share", case.buffers, case.slot)
+    if offsets.keys() != case.buffers.keys():
+        return "not every buffer has an offset"
+    total = max([total, *(offsets[name] + size for name, (size, *_) in case.buffers.items())])
+    if total > case.live():
+        return f"it needs {total} bytes; {case.live()} are live at once"
+    return _overlap(case, offsets)
 
 
 @item(
     "close",
     "On mixed buffers the total is at most 1.5 times what is live at once.",
-    draw=draw_lives,
+    draw="draw_lives",
     smaller=fewer_lives,
     weight=2,
     needs=("apart",),
@@ -237,7 +212,7 @@ def close(case, ask):
 
 
 # ---------------------------------------------------------------- give_up
-@item("fits", "What is left fits into the limit.", draw=draw_wishes, smaller=fewer_wishes)
+@item("fits", "What is left fits into the limit.", draw="draw_wishes", smaller=fewer_wishes)
 def fits(case, ask):
     gone = ask("give_up", case.wishes, case.limit)
     left = sum(size for name, (size, _) in case.wishes.items() if name not in gone)
@@ -247,12 +222,14 @@ def fits(case, ask):
 @item(
     "no more",
     "Nothing is given up that need not be: without the last one it would not fit.",
-    draw=draw_wishes,
+    draw="draw_wishes",
     smaller=fewer_wishes,
-    needs=("fits",),
+    builds=True,
 )
 def no_more(case, ask):
     gone = ask("give_up", case.wishes, case.limit)
+    if sum(size for name, (size, _) in case.wishes.items() if name not in gone) > case.limit:
+        return "what is left does not fit"
     if strange := [name for name in gone if name not in case.wishes or gone.count(name) > 1]:
         return f"{strange[0]} is given up, and is no buffer, or is listed twice"
     left = sum(size for name, (size, _) in case.wishes.items() if name not in gone[:-1])
@@ -266,12 +243,12 @@ def no_more(case, ask):
 @item(
     "order",
     "Fewest reads a byte go first; of equal ones the larger, then the smaller number.",
-    draw=draw_wishes,
+    draw="draw_wishes",
     smaller=fewer_wishes,
     weight=2,
     hidden=120,
     needs=("fits",),
-    examples=[CLOSE],
+    examples="close_call",
 )
 def order(case, ask):
     gone = ask("give_up", case.wishes, case.limit)
@@ -292,7 +269,7 @@ def order(case, ask):
 @item(
     "pure",
     "The functions leave what they are given as it was: a second call with the same objects returns the same.",
-    draw=draw_lives,
+    draw="draw_lives",
     smaller=fewer_lives,
     needs=("every buffer", "fits"),
 )
@@ -300,34 +277,3 @@ def pure(case, ask):
     wishes = {name: (size, 1 + last) for name, (size, _, last) in case.buffers.items()}
     half = sum(size for size, _ in wishes.values()) // 2
     return second_call(ask, "share", case.buffers, case.slot) or second_call(ask, "give_up", wishes, half)
-
-
-# ---------------------------------------------------------------- predictions
-@prediction
-def live_bytes(at):
-    case = replace(draw_lives(at), slot=1)
-    return (
-        f"buffers = {case.buffers}. How many bytes are live in the phase in which most are? Do not round.",
-        case.live(),
-    )
-
-
-@prediction
-def meetings(at):
-    case = draw_lives(at)
-    pairs = sum(
-        case.meet(one, other) for one in case.buffers for other in case.buffers if one < other
-    )
-    return f"buffers = {case.buffers}. How many pairs of buffers are live together?", pairs
-
-
-@prediction
-def fewest_reads(at):
-    case = draw_wishes(at)
-    return (
-        f"wishes = {case.wishes}. Which buffer does give_up name first, if the limit is 0?",
-        min(
-            case.wishes,
-            key=lambda n: (case.wishes[n][1] / case.wishes[n][0], -case.wishes[n][0], n),
-        ),
-    )

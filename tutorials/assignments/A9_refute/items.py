@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from minisitch.course import Drawing, item, prediction
+from minisitch.course import item
 
 RETURNS = {"refute": list[float], "divide": list[float]}
 KINDS = {"float32": np.float32, "float16": np.float16}
-MOST_TRIED = 2000  # where a division fails, it fails for a whole number up to this one
 
 Sides = Callable[..., tuple[Any, Any]]
 # Each law, and both of its sides. ``k`` makes a number of the term's type.
@@ -34,16 +32,15 @@ LAWS: dict[str, Sides] = {
     ),
     "1 / sqrt(x) == sqrt(1 / x)": lambda k, x: (k(1) / np.sqrt(x), np.sqrt(k(1) / x)),
 }
-# Which laws are true is said here. What makes the others false is your work.
-TRUE = ("x - 0 == x", "x * 2 == x + x", "x / 4 == x * 0.25", "x + y == y + x")
 
 
 @dataclass(frozen=True)
 class Law:
-    """A law of the handout, in numbers of one type."""
+    """A law of the handout, in numbers of one type. ``holds`` for all of them, or not."""
 
     law: str
     variant: str
+    holds: bool = False
 
     def __str__(self) -> str:
         return f"law = {self.law!r}"
@@ -74,13 +71,6 @@ class Divisor:
         with np.errstate(all="ignore"):
             return x / c, x * (kind(1) / c)
 
-    def fails(self) -> bool:
-        """Whether the law is false for a whole number that is not too large."""
-        kind = KINDS[self.variant]
-        x, c = np.arange(1, MOST_TRIED + 1).astype(kind), kind(self.c)
-        with np.errstate(all="ignore"):
-            return bool(np.any(x / c != x * (kind(1) / c)))
-
 
 def same(left: Any, right: Any) -> bool:
     """Whether two numbers have the same bits. Every NaN is the same here."""
@@ -93,39 +83,21 @@ def is_exact(number: float, variant: str) -> bool:
         return same(np.float64(number), np.float64(KINDS[variant](number)))
 
 
-def draw_law(at: Drawing) -> Law:
-    """The laws in turn."""
-    return Law(list(LAWS)[at.size - 2], at.variant)
+@dataclass(frozen=True)
+class Laws:
+    """All laws together."""
 
+    laws: tuple[Law, ...]
 
-def draw_power(at: Drawing) -> Divisor:
-    """A power of two. The whole numbers up to ``MOST_TRIED`` divided by it do not overflow."""
-    least, most = (-5, 13) if at.variant == "float16" else (-30, 30)
-    return Divisor(at.random.choice((-1.0, 1.0)) * 2.0 ** at.random.randint(least, most), at.variant)
-
-
-def draw_divisor(at: Drawing) -> Divisor:
-    """A divisor for which the law is false. Some are whole, some are close to a power of two."""
-    kind = KINDS[at.variant]
-    while True:
-        c = at.random.choice(
-            (
-                float(at.random.randint(3, 99)),
-                at.random.uniform(0.1, 30),
-                1.0 + at.random.randint(1, 40) * float(np.finfo(kind).eps),
-                2.0 - at.random.randint(1, 40) * float(np.finfo(kind).eps),
-            )
-        )
-        made = Divisor(at.random.choice((-1, 1)) * float(kind(c)), at.variant)
-        if made.fails():
-            return made
+    def __str__(self) -> str:
+        return "all laws of the handout"
 
 
 # ---------------------------------------------------------------- the laws
 @item(
     "form",
     "There is a number for each letter of a law, or none.",
-    draw=draw_law,
+    draw="draw_law",
     visible=12,
     hidden=0,
     size=13,
@@ -140,7 +112,7 @@ def form(case, ask):
 @item(
     "type",
     "Each number is one of this term's type: its nearest such number is itself.",
-    draw=draw_law,
+    draw="draw_law",
     visible=12,
     hidden=0,
     size=13,
@@ -158,7 +130,7 @@ def of_type(case, ask):
 @item(
     "false",
     "For the numbers that are given, the two sides of the law have different bits.",
-    draw=draw_law,
+    draw="draw_law",
     visible=12,
     hidden=0,
     size=13,
@@ -174,9 +146,26 @@ def is_false(case, ask):
 
 
 @item(
+    "most",
+    "Of every four laws at least three are judged rightly, with numbers that refute those that are refuted.",
+    draw="draw_laws",
+    visible=1,
+    hidden=1,
+    builds=True,
+)
+def most(case, ask):
+    right = 0
+    for law in case.laws:
+        found = ask("refute", law.law)
+        fits = len(found) == len(law.letters) and all(is_exact(number, law.variant) for number in found)
+        right += not found if law.holds else fits and not same(*law.sides(found))
+    return f"{right} of {len(case.laws)} are" if 4 * right < 3 * len(case.laws) else None
+
+
+@item(
     "verdict",
     "A law is refuted exactly if it is false for some numbers.",
-    draw=draw_law,
+    draw="draw_law",
     visible=6,
     hidden=12,
     size=7,
@@ -186,7 +175,7 @@ def is_false(case, ask):
 )
 def verdict(case, ask):
     found = ask("refute", case.law)
-    if case.law in TRUE:
+    if case.holds:
         return "you give numbers, and this law is true for all" if found else None
     return None if found else "you say that it is true for all numbers, and it is not"
 
@@ -195,7 +184,7 @@ def verdict(case, ask):
 @item(
     "division",
     "The number that refutes a division is one of this term's type, and its two sides have different bits.",
-    draw=draw_divisor,
+    draw="draw_divisor",
     weight=2,
 )
 def division(case, ask):
@@ -213,7 +202,7 @@ def division(case, ask):
 @item(
     "exact",
     "A division that may be replaced is not refuted.",
-    draw=draw_power,
+    draw="draw_power",
 )
 def exact(case, ask):
     found = ask("divide", case.c)
@@ -225,33 +214,11 @@ def exact(case, ask):
 @item(
     "found",
     "A division that may not be replaced is refuted.",
-    draw=draw_divisor,
+    draw="draw_divisor",
     weight=2,
-    needs=("division",),
+    builds=True,
 )
 def found_one(case, ask):
-    if ask("divide", case.c):
-        return None
-    return f"you say that it is true for all numbers; it is false for a whole number up to {MOST_TRIED}"
-
-
-# ---------------------------------------------------------------- predictions
-@prediction
-def whole_number(at):
-    number = at.random.randrange(2049, 8000, 2)
-    return f"Which whole number does {number} become in float16?", int(np.float16(number))
-
-
-@prediction
-def breaks_difference(at):
-    pool = ("inf", "-inf", "nan", "-0.0", "0.0", "1e-45", "65504.0", "-3.5")
-    numbers = [at.random.choice(pool) for _ in range(9)]
-    count = sum(not math.isfinite(float(each)) for each in numbers)
-    return f"For how many of {', '.join(numbers)} is the law x - x == 0 false in float32?", count
-
-
-@prediction
-def reciprocals(at):
-    numbers = [at.random.choice((1, 3, 5, 7)) * 2.0 ** at.random.randint(-6, 6) for _ in range(10)]
-    count = sum(math.frexp(each)[0] == 0.5 for each in numbers)
-    return f"For how many c of {numbers} is 1 / c exact in float32?", count
+    if not (found := ask("divide", case.c)):
+        return "you say that it is true for all numbers; it is false for a whole number up to 2,000"
+    return None if len(found) == 1 and not same(*case.sides(found)) else "what you give does not refute it"

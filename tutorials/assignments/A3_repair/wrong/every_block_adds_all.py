@@ -1,4 +1,4 @@
-# refused by: work
+# refused by: grid_sum
 # Every block adds up all of x for itself, so that it needs nobody's share.
 
 

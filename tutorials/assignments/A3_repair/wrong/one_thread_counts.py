@@ -1,4 +1,4 @@
-# refused by: work
+# refused by: histogram
 # The first thread of each block counts for all.
 
 

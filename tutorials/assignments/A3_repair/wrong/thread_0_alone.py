@@ -1,4 +1,4 @@
-# refused by: work
+# refused by: tree_sum
 # Thread 0 adds up all numbers, so there is nobody to race with.
 
 

@@ -1,0 +1,36 @@
+# refused by: by the queue, by the queue (hidden)
+# Thread 0 of each block does everything.
+
+
+def relay(x, y, queue, counters):
+    thread, block = cuda.threadIdx.x, cuda.blockIdx.x
+    tiles = x.size // TILE
+    for k in range(block * TILE + thread, 2 * READ, 4 * TILE):
+        counters[k] = 0
+    cuda.cg.this_grid().sync()
+    if block < 2:
+        for tile in range(block, tiles, 2):
+            entry = tile % DEPTH * TILE
+            if thread == 0:
+                while load_acquire(counters, READ + entry) < tile // DEPTH:
+                    pass
+            cuda.syncthreads()
+            if thread == 0:
+                for k in range(TILE):
+                    queue[entry + k] = x[tile * TILE + k] * TWO
+            cuda.syncthreads()
+            if thread == 0:
+                add_release(counters, WRITTEN + entry, 1)
+    else:
+        for tile in range(block - 2, tiles, 2):
+            entry = tile % DEPTH * TILE
+            if thread == 0:
+                while load_acquire(counters, WRITTEN + entry) <= tile // DEPTH:
+                    pass
+            cuda.syncthreads()
+            if thread == 0:
+                for k in range(TILE):
+                    y[tile * TILE + k] = queue[entry + 31 - k]
+            cuda.syncthreads()
+            if thread == 0:
+                add_release(counters, READ + entry, 1)
