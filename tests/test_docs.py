@@ -6,6 +6,7 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 from children import run as run_program
@@ -14,9 +15,22 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
 from draw_pictures import PICTURES  # noqa: E402
-from render_docs import CODE, cells, render_page, render_tutorial, symbol_source  # noqa: E402
+from render_docs import (  # noqa: E402
+    CODE,
+    ROOM,
+    answers,
+    cells,
+    find_assignments,
+    modules,
+    render_handout,
+    render_page,
+    render_room,
+    render_tutorial,
+    symbol_source,
+)
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
+TUTORIALS = sorted((ROOT / "tutorials").glob("[0-9]*.py"))
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
@@ -36,11 +50,29 @@ def test_page_renders(page):
     assert "```python run" not in text
 
 
-def test_the_reference_has_every_module():
+def test_the_reference_has_a_page_for_each_room_with_every_module():
     package = ROOT / "minisitch"
-    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in package.rglob("*.py")}
-    named = re.findall(r"^::: (\S+)$", (ROOT / "docs" / "reference.md").read_text(encoding="utf-8"), re.M)
-    assert sorted(named) == sorted(modules)
+    there = {path.stem for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()} - {"__init__"}
+    rooms = ROOM.findall((ROOT / "docs" / "reference.md").read_text(encoding="utf-8"))
+    assert {room for room, *_ in rooms} == there and len(rooms) == len(there)
+    known = modules(package)
+    named = [name for room, _, what in rooms for name in re.findall(r"^::: (\S+)$", render_room(room, what, known), re.M)]
+    assert sorted([*named, "minisitch"]) == known
+
+
+def test_an_assignment_is_a_page_with_its_hints_folded():
+    for each in find_assignments(ROOT / "tutorials" / "assignments").values():
+        page = render_handout(each, each.variant)
+        assert page.startswith(f"# {each.name}: {each.title}\n") and page.count('\n??? tip "Hint ') == 3 and "variant:" not in page
+        assert all(indent(hint.text, "    ") in page for hint in each.hints)
+
+
+@pytest.mark.parametrize("program", TUTORIALS, ids=lambda p: p.stem)
+def test_an_answer_to_try_runs_after_its_tutorial_and_is_folded(program, capsys):
+    answer = answers((ROOT / "tutorials" / "answers.md").read_text(encoding="utf-8"))[program.stem]
+    page = render_tutorial(program.read_text(encoding="utf-8"), f"tutorials/{program.name}", answer)
+    assert '??? tip "An answer to *Try*"\n\n    ' in page and "python run" not in page
+    assert page.index("**Try.**") < page.index("??? tip")
 
 
 @pytest.mark.parametrize("name", ["performance.md", "benchmarks.md"])
@@ -70,8 +102,10 @@ def test_every_page_is_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
     named = set(re.findall(r"[\w/-]+\.md", navigation))
     pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES}
-    tutorials = {f"tutorials/{program.stem}.md" for program in (ROOT / "tutorials").glob("[0-9]*.py")}
-    assert named == pages | tutorials
+    tutorials = {f"tutorials/{program.stem}.md" for program in TUTORIALS}
+    assignments = {f"assignments/{path.name.split('_')[0]}.md" for path in (ROOT / "tutorials" / "assignments").glob("A*")}
+    rooms = {page for _, page, _ in ROOM.findall((ROOT / "docs" / "reference.md").read_text(encoding="utf-8"))}
+    assert named == pages | tutorials | assignments | rooms
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda p: p.stem)

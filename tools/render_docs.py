@@ -9,7 +9,9 @@ In:  pages (``.md``) and percent-format programs (``.py``). Out: Markdown that a
   one page share their names, as the cells of a notebook do; ```` ```python run quiet ```` shows the output alone;
 - a tutorial's cells are executed the same way, and a cell that ends in an expression shows its value:
   as a picture where it has ``_repr_svg_`` or ``_repr_html_``, as text otherwise. Beside its page lie
-  the program, and the same cells as a notebook (``.ipynb``), for download.
+  the program, and the same cells as a notebook (``.ipynb``), for download. Its part of ``tutorials/answers.md`` follows, folded;
+- an assignment's handout becomes a page, with its hints folded below;
+- ``reference.md`` gets a page for each room of the package, from the modules that are there.
 
 An unknown symbol or an exception stops the build, so a page cannot drift from the code.
 """
@@ -25,12 +27,18 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from minisitch.course import find_assignments  # noqa: E402
+
 CODE = re.compile(r"^\{\{ code (\S+) (\S+) \}\}$", re.M)
 FENCE = re.compile(r"^```python run( quiet)?\n(.*?)^```$", re.M | re.S)
 CELL = re.compile(r"^# %%(.*)$", re.M)
+ROOM = re.compile(r"^\| \[`(\w+)`\]\((reference/\w+\.md)\) \| (.+) \|$", re.M)
 
 
 def symbol_source(path: str, name: str) -> str:
@@ -94,10 +102,10 @@ def _shown(value: Any) -> str:
     return "" if value is None else _text(value if isinstance(value, str) else repr(value))
 
 
-def render_page(text: str, file: str) -> str:
-    """Expand the code and run marks of one Markdown page."""
+def render_page(text: str, file: str, names: dict[str, Any] | None = None) -> str:
+    """Expand the code and run marks of one Markdown page. ``names``: what its fences know, if it goes on where cells end."""
     text = CODE.sub(lambda m: f"```python title=\"{m[1]}\"\n{symbol_source(m[1], m[2])}\n```", text)
-    names: dict[str, Any] = {"__name__": "__page__"}
+    names = {"__name__": "__page__"} if names is None else names
 
     def execute(match: re.Match[str]) -> str:
         line = text.count("\n", 0, match.start(2)) + 1
@@ -119,12 +127,44 @@ def cells(text: str) -> Iterator[tuple[str, str, int]]:
             yield "code", body.strip("\n"), line + len(body) - len(body.lstrip("\n"))
 
 
-def render_tutorial(text: str, file: str) -> str:
-    """A percent-format program as a page: prose, code, and what each cell showed."""
+def folded(title: str, text: str) -> str:
+    """A part of a page that opens on a click."""
+    return f'??? tip "{title}"\n\n{indent(text.strip(), "    ")}\n'
+
+
+def answers(text: str) -> dict[str, str]:
+    """The parts of ``answers.md`` by the name of their tutorial."""
+    found = re.split(r"^## (\w+)\n", text, flags=re.M)
+    return dict(zip(found[1::2], found[2::2], strict=True))
+
+
+def render_handout(assignment: Any, variant: str) -> str:
+    """An assignment as a page: the handout, as it reads in one variant, and the hints."""
+    hints = [folded(f"Hint {n} gives away: {hint.gives_away}", hint.text) for n, hint in enumerate(assignment.hints, 1)]
+    facts = f"{assignment.points:g} points, about {assignment.minutes} minutes, variant `{variant}`"
+    return f"{assignment.text('handout.md', variant)}\n## Hints\n\n" + "\n".join(hints) + f"\n{facts}.\n"
+
+
+def modules(package: Path) -> list[str]:
+    """Every module of the package, by its dotted name."""
+    paths = [path.relative_to(package.parent).with_suffix("") for path in package.rglob("*.py")]
+    return sorted(".".join(path.parts).removesuffix(".__init__") for path in paths)
+
+
+def render_room(room: str, what: str, known: list[str]) -> str:
+    """The reference of one room: a part of the package with all its modules."""
+    own = [name for name in known if name == f"minisitch.{room}" or name.startswith(f"minisitch.{room}.")]
+    return f"# `{room}`\n\n{what[0].upper()}{what[1:]}.\n\n" + "\n".join(f"::: {name}\n" for name in own)
+
+
+def render_tutorial(text: str, file: str, answer: str = "") -> str:
+    """A percent-format program as a page: prose, code, and what each cell showed; then an answer to its task, folded."""
     names: dict[str, Any] = {"__name__": "__tutorial__", "__file__": file}
     page = []
     for kind, body, line in cells(text):
         page.append(body if kind == "markdown" else f"```python\n{body}\n```\n{run(body, names, file, line)}")
+    if answer:
+        page.append(folded("An answer to *Try*", render_page(answer, f"{file}, its answer", names)))
     name = Path(file).stem
     return "\n\n".join(page) + (f"\n\n---\n\nThis page is the output of `{file}`, executed when the page was built. "
                                f"Download it as a [notebook]({name}.ipynb) or as a [program]({name}.py).\n")
@@ -150,15 +190,21 @@ def build(docs: Path, tutorials: Path, out: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         text = render_page(page.read_text(encoding="utf-8"), f"docs/{page.relative_to(docs)}")
         target.write_text(text, encoding="utf-8")
-    (out / "tutorials").mkdir(exist_ok=True)
+    found = answers((tutorials / "answers.md").read_text(encoding="utf-8"))
+    known = modules(ROOT / "minisitch")
+    for folder in ("tutorials", "assignments", "reference"):
+        (out / folder).mkdir(exist_ok=True)
+    for each in find_assignments(tutorials / "assignments").values():
+        (out / "assignments" / f"{each.name}.md").write_text(render_handout(each, each.variant), encoding="utf-8")
+    for room, page, what in ROOM.findall((docs / "reference.md").read_text(encoding="utf-8")):
+        (out / page).write_text(render_room(room, what, known), encoding="utf-8")
     for program in sorted(tutorials.glob("[0-9]*.py")):
         target = out / "tutorials" / program.with_suffix(".md").name
         text = program.read_text(encoding="utf-8")
-        target.write_text(render_tutorial(text, f"tutorials/{program.name}"), encoding="utf-8")
+        target.write_text(render_tutorial(text, f"tutorials/{program.name}", found.get(program.stem, "")), encoding="utf-8")
         target.with_suffix(".ipynb").write_text(notebook(text), encoding="utf-8")
         shutil.copy(program, target.with_suffix(".py"))
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
     build(*(Path(argument) for argument in sys.argv[1:4]))
