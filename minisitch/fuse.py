@@ -169,6 +169,8 @@ def count(n: int, word: str) -> str:
 
 
 # ---------------------------------------------------------------- what every strategy needs
+# Scalar operations that a heavy one counts for on a GPU: the length of its polynomial.
+HEAVY_OPERATIONS = 16
 # Views. Inside a kernel these moves only change an index.
 VIEWS = frozenset({"broadcast", "reshape", "transpose", "slice"})
 GENERATED = frozenset({"constant", "iota"})  # read no memory: each reader makes its own

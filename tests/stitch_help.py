@@ -79,7 +79,8 @@ def runner(strategy, target, device=None):
 
 def bodies(graph, strategy, device=V100):
     """The kernels of a plan as programs of their own."""
-    return [extract(graph, p).graph for p in fuse(graph, strategy, device).kernels]
+    plan = fuse(graph, strategy, device)
+    return [extract(plan.graph, p).graph for p in plan.kernels]
 
 
 def stepped(source, inputs, seed=0):

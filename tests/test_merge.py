@@ -244,7 +244,8 @@ def test_it_moves_with_its_kernel():
             x = found[-7] @ down
         return tuple(found)
     graph = simplify(traced(layers, (128, 128), (128, 128), (512, 128), (512,), (156, 512)))
-    prices, plan = Prices(graph, V100), auto.decide(graph, V100, auto.Judgement(compare=False))
+    plan = auto.decide(graph, V100, auto.Judgement(compare=False))
+    graph, prices = plan.graph, Prices(plan.graph, V100)
     held = [p for p in plan.kernels if isinstance(p.composition, Merging)]
     assert len(held) == 3
     kernels = [prices.kernel(p) for p in held]

@@ -4,11 +4,11 @@ In:  a graph, a strategy's name, a device. Out: the strategy's plan, read from d
 
 The key of a plan holds everything that it depends on: the structure of the graph, the strategy, the
 figures of the device, and the files of this package. An entry holds the patterns with their
-compositions, and the decisions, so ``explain`` says the same. Entries are verified when read.
+compositions, the graph, and the decisions, so ``explain`` says the same. Entries are verified when read.
 ``runtime/store.py`` says who may write them.
 
 Not kept: plans of strategies from outside the package (their text may change unseen), plans that
-took less than ``WORTH_KEEPING_S``, plans that rewrite their graph, and plans by measured prices
+took less than ``WORTH_KEEPING_S``, plans of a graph that is not made of copies, and plans by measured prices
 (``calibrate.measured_operations``). MINISITCH_PLANS=0 turns this off, MINISITCH_CACHE=0 also the
 kernels on disk.
 
@@ -22,6 +22,7 @@ import os
 import pickle
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ import numpy as np
 from ..device import Device
 from ..errors import PlanError
 from ..fuse import STRATEGIES, FusionPlan, verify_plan
-from ..graph import Graph
+from ..graph import Graph, Node
 from ..strategies.fs18.library import MEASURING
 from ..strategies.regions import planned
 from . import store
@@ -53,8 +54,8 @@ def plan_of(graph: Graph, strategy: str, device: Device) -> FusionPlan:
         return known
     began = time.perf_counter()
     plan = planned(graph, strategy, device)
-    if time.perf_counter() - began >= WORTH_KEEPING_S and plan.graph is graph:
-        store.write(folder, f"{key}.plan", pickle.dumps((plan.strategy, plan.patterns, plan.decisions)))
+    if time.perf_counter() - began >= WORTH_KEEPING_S and _located(plan.graph, graph):
+        store.write(folder, f"{key}.plan", pickle.dumps(plan))
     return plan
 
 
@@ -63,9 +64,29 @@ def _read(folder: Path, name: str, graph: Graph, strategy: str) -> FusionPlan | 
     if content is None:
         return None
     with contextlib.suppress(PlanError):
-        named, patterns, decisions = pickle.loads(content)
-        return verify_plan(FusionPlan(graph, named, patterns, decisions))
+        plan = pickle.loads(content)
+        located = _located(plan.graph, graph)
+        return verify_plan(replace(plan, graph=located)) if located else None
     return None
+
+
+def _located(planned: Graph, graph: Graph) -> Graph | None:
+    """The graph of a plan, whose nodes are copies of those of ``graph``, with the lines of these.
+
+    It is ``graph`` itself if nothing was copied, and None if the strategy has made other nodes.
+    """
+    known, inputs = {(n.op, n.args, n.attrs): n for n in graph.nodes}, iter(graph.inputs)
+    copied: list[Node] = []
+    origins: list[int] = []
+    for n in planned.nodes:
+        args = tuple(origins[a] for a in n.args)
+        origin = graph[next(inputs)] if n.op == "input" else known.get((n.op, args, n.attrs))
+        if origin is None or origin.type != n.type:
+            return None
+        origins.append(origin.id)
+        copied.append(replace(n, where=origin.where, via=origin.via))
+    found = Graph(tuple(copied), planned.outputs)
+    return graph if found == graph else found
 
 
 def _is_ours(strategy: str) -> bool:

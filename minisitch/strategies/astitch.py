@@ -18,6 +18,8 @@ The stage ``stitch`` decides how values travel inside the kernel. This strategy 
 barriers, so ``stitch`` can put any operations together.
 """
 
+from collections.abc import Sequence
+
 from ..device import Device
 from ..fuse import (
     VIEWS,
@@ -31,27 +33,32 @@ from ..fuse import (
     strategy,
 )
 from ..graph import Graph
+from .save import save_or_recompute
 
 
 @strategy("astitch")
 def astitch(graph: Graph, device: Device) -> FusionPlan:
-    """Make one kernel for each call depth.
+    """Make one kernel for each call depth. Later depths recompute what is cheaper to make again.
 
     Before:  h = x @ w; a = h + b; s = softmax(a); y = s @ v; z = tanh(y)
     After:   matmul | kernel 0: a and softmax | matmul | kernel 1: tanh
     """
-    depth = call_depths(graph)
+    return stitched(*save_or_recompute(graph, call_depths(graph), device))
+
+
+def stitched(graph: Graph, depth: Sequence[int] = (), decisions: Sequence[Decision] = ()) -> FusionPlan:
+    """One kernel for each depth of a graph, by default its call depths."""
     kernels: dict[int, list[int]] = {}
+    depth, said = depth or call_depths(graph), list(decisions)
     for operation in operations_of(graph):
         kernels.setdefault(depth[operation], []).append(operation)
-    decisions: list[Decision] = []
     for number, members in sorted(kernels.items()):
         when = f"made after {count(number, 'library call')}, or read only then" if number else "no library call comes before"
-        decisions.append(Decision(tuple(members), "fuse", "same-call-depth",
-                                  f"{count(len(members), 'operation')} of call depth {number}: {when}"))
-    decisions += [Decision((n.id,), "keep apart", "library-call", f"{n.op} is a call between kernels")
-                  for n in graph.nodes if n.kind == "library"]
-    return make_plan(graph, "astitch", kernels.values(), decisions)
+        said.append(Decision(tuple(members), "fuse", "same-call-depth",
+                             f"{count(len(members), 'operation')} of call depth {number}: {when}"))
+    said += [Decision((n.id,), "keep apart", "library-call", f"{n.op} is a call between kernels")
+             for n in graph.nodes if n.kind == "library"]
+    return make_plan(graph, "astitch", kernels.values(), said)
 
 
 def call_depths(graph: Graph) -> list[int]:

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 from ..cpu_emit import calls
 from ..device import LINE, Device
+from ..fuse import HEAVY_OPERATIONS
 from ..graph import Graph, Node
 from ..kernel import Kernel, ir
 from ..kernel.nests import accesses, parts, work_of
@@ -34,8 +35,6 @@ from ..ops import EXACT, compute_dtype, itemsize, kind_of
 from ..stitch.index import Atom, Digit, Index, Loaded, footprint
 from ..stitch.mapping import COLUMNS, MANY_REGISTERS
 
-# Scalar operations that a heavy one counts for on a GPU: the length of its polynomial.
-HEAVY_OPERATIONS = 16
 LANES = 16  # float32 elements of a core's widest vector
 VECTORS = LANES, 8, 4  # vector widths in float32 elements; the end of a loop uses narrower ones
 BRIEF = 16  # an innermost loop of at most this many elements hides the cost of starting its row

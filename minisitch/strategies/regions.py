@@ -45,7 +45,8 @@ from ..kernel.nests import statements_of
 from ..stitch.body import Body
 from ..stitch.dominants import evaluations
 from ..stitch.windows import body_of
-from .ask import fuse, in_whole
+from .ask import fuse, in_whole, within_arguments
+from .astitch import stitched
 from .prices import built, digest
 
 MOST_STITCHED = 256  # operations in AStitch's largest kernel of a program that is planned whole
@@ -84,7 +85,7 @@ def _is_long(graph: Graph, device: Device) -> bool:
         return False
     statements: dict[str, int] = {}
     with suppress(PlanError, KernelError):
-        for pattern in fuse(graph, "astitch", device).kernels:
+        for pattern in within_arguments(stitched(graph)).kernels:
             operations = _operations(graph, pattern.members)
             if operations > MOST_STITCHED:
                 return True
@@ -160,7 +161,7 @@ class _Regions:
             name = self.name if weighed or self.name != "auto" else "astitch"
             plan = fuse(body.graph, name, self.device)
             if plan.graph is not body.graph:  # the strategy has rewritten it
-                plan = fuse(body.graph, "astitch", self.device)
+                plan = within_arguments(stitched(body.graph))
             self.known[key] = plan
             decisions += body.decisions_in_whole(plan.decisions)
         return [in_whole(pattern, body) for pattern in self.known[key].patterns]

@@ -20,6 +20,7 @@ After:   {a b c} by blocks, {d e} stitched
 
 from collections.abc import Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 
 from ...device import Device
@@ -101,9 +102,10 @@ def auto(graph: Graph, device: Device) -> FusionPlan:
 
 def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers: Sequence[str] = PROPOSERS) -> FusionPlan:
     """As ``auto``, with chosen steps and strategies. The first proposer's kernels are the start."""
-    judge = _Judge(Prices(graph, device), steps, proposers)
     first, *others = proposers
-    chosen = judge.judged(fuse(graph, first, device))
+    start = fuse(graph, first, device)
+    judge = _Judge(Prices(start.graph, device), steps, proposers)
+    chosen = judge.judged(start)
     if not steps.compare:
         return judge.merged(chosen)
     us = judge.prices.plan_us(chosen)
@@ -116,17 +118,18 @@ def decide(graph: Graph, device: Device, steps: Judgement = ALL_STEPS, proposers
             continue
         try:
             plan = fuse(graph, name, device)
-            way = _priced(name, plan.patterns, judge.prices)
+            rival = judge.of(plan.graph)
+            way = _priced(name, plan.patterns, rival.prices)
         except (PlanError, KernelError) as refusal:
             said.append(f"{name} refused: {refusal}")
             continue
         said.append(str(way))
         if (way.us - calls) * judge.resolution < us - calls:
-            taken, chosen = name, judge.judged(plan)
+            taken, judge, chosen = name, rival, rival.judged(plan)
             us = judge.prices.plan_us(chosen)
     said.append(f"taken: the kernels of {taken}")
     chosen = judge.merged(chosen)
-    decision = Decision(graph.outputs, "fuse", "cheapest-plan", "; ".join(said))
+    decision = Decision(chosen.graph.outputs, "fuse", "cheapest-plan", "; ".join(said))
     return replace(chosen, decisions=(decision, *chosen.decisions))
 
 
@@ -137,6 +140,14 @@ class _Judge:
         self.prices, self.steps, self.proposers = prices, steps, proposers
         self.resolution = RESOLUTION[prices.device.kind]
         self.known: dict[str, tuple[Body, Way | None, str]] = {}
+
+    def of(self, graph: Graph) -> "_Judge":
+        """The judge of another graph of this program, which knows the same kernels."""
+        if graph is self.prices.graph:
+            return self
+        other = copy(self)
+        other.prices = Prices(graph, self.prices.device)
+        return other
 
     def judged(self, plan: FusionPlan) -> FusionPlan:
         """The plan, with each kernel replaced by its cheapest way."""

@@ -28,7 +28,8 @@ from ...fuse import (
 )
 from ...graph import Graph
 from ...stitch.body import extract
-from ..ask import fuse
+from ..ask import fuse, within_arguments
+from ..astitch import stitched
 from .pipeline import Pipeline, PipelineRefusal, design, refusal
 from .predict import balanced
 from .select import select
@@ -49,9 +50,9 @@ def kitsune(graph: Graph, device: Device) -> FusionPlan:
     chosen = select(graph)
     decisions = [*chosen.decisions, *(d for s in chosen.subgraphs for d in s.decisions)]
     parts = _without_circles(graph, [subgraph.nodes for subgraph in chosen.subgraphs], decisions)
-    stitched, known = fuse(graph, "astitch", device), dict[str, Designed]()
+    whole, known = within_arguments(stitched(graph)), dict[str, Designed]()
     while True:
-        plan = make_plan(graph, "kitsune", _rest(graph, stitched, parts), pipelines=parts)
+        plan = make_plan(graph, "kitsune", _rest(graph, whole, parts), pipelines=parts)
         designs = {pattern: _design(graph, pattern, device, known) for pattern in plan.pipelines}
         if not any(isinstance(result, PipelineRefusal) for result, _ in designs.values()):
             return _finish(plan, designs, decisions)
