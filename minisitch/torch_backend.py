@@ -1,0 +1,537 @@
+"""``torch.compile(model, backend="minisitch")``: PyTorch's graphs, run by our kernels.
+
+In:  the forward and backward graphs of core ATen operators that Dynamo and AOTAutograd make.
+Out: a function of tensors.
+
+    model --Dynamo--> graph --AOTAutograd--> forward, backward --partition--> parts --> Graph --> kernels
+
+Each operator is one line in a table: what it means in NumPy. A part of the graph whose operators
+all have a line is recorded as a NumPy program is. The dtype of each result is the one that PyTorch
+says. An operator without a line, or with a dtype that graphs lack (bfloat16, complex), stays
+PyTorch's: the graph is cut there, and ``fallbacks`` counts it. Tensors are shared, not copied.
+
+Kitsune (section 4) takes its graphs from Dynamo, too.
+"""
+
+import math
+import operator
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from functorch.compile import make_boxed_func
+from torch._decomp import get_decompositions
+from torch._dynamo.backends.common import aot_autograd
+from torch.fx.node import map_arg
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import create_op_support
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from .errors import DeviceError, LoopWarning, MinisitchError
+from .graph import Graph, TensorType
+from .ops import SHORT
+from .runtime import choose_target, compile_graph
+from .trace import erf
+from .trace.array import TracedArray, broadcast, cast, constant, fresh, iota, record
+from .trace.outside import Outside
+from .trace.recorder import ACTIVE, Recorder
+
+Array = Any  # a traced array, or a Python number
+TORCH = torch.__file__.removesuffix("__init__.py")
+MOST_SHAPES = 8  # programs of one model with changing shapes
+# Why an operator stayed PyTorch's, and at which line of the model -> how often a graph was cut for it
+fallbacks: Counter[str] = Counter()
+
+
+# ---------------------------------------------------------------- operators of several steps
+def _axes(dim: Any) -> Any:
+    """NumPy's ``axis``. PyTorch says all axes with None, or with an empty list."""
+    return tuple(dim) or None if isinstance(dim, Sequence) else dim
+
+
+def _reduction(function: Callable) -> Callable:
+    return lambda x, dim=None, keepdim=False, dtype=None: function(x, axis=_axes(dim), keepdims=keepdim)
+
+
+def _best(value: Callable, place: Callable) -> Callable:
+    """``max`` and ``min``: of all elements, or along an axis with the places."""
+    def best(x: Array, dim: int | None = None, keepdim: bool = False) -> Any:
+        if dim is None:
+            return value(x)
+        return value(x, axis=dim, keepdims=keepdim), place(x, axis=dim, keepdims=keepdim)
+    return best
+
+
+def _var_mean(x: Array, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Any:
+    mean = np.mean(x, axis=_axes(dim), keepdims=True)
+    count = x.size // max(1, mean.size) - (1 if correction is None else correction)
+    variance = np.sum((x - mean) ** 2, axis=_axes(dim), keepdims=keepdim) / count
+    return variance, np.mean(x, axis=_axes(dim), keepdims=keepdim)
+
+
+def _divided(x: Array, y: Array, *, rounding_mode: str | None = None) -> Array:
+    if rounding_mode is None:
+        return x / y
+    _nonzero(x, y)
+    if rounding_mode == "floor":
+        return np.floor_divide(x, y)
+    return np.trunc(x / y) if x.dtype.kind == "f" else (x - np.fmod(x, y)) // y
+
+
+def _nonzero(x: Array, y: Array) -> Array:
+    """The divisor. PyTorch raises an error where an integer is divided by zero."""
+    if x.dtype.kind != "f" and not (isinstance(y, int) and y):
+        raise MinisitchError("integers are divided by numbers that may be zero")
+    return y
+
+
+def _clamp(x: Array, low: Array = None, high: Array = None) -> Array:
+    x = x if low is None else np.maximum(x, low)
+    return x if high is None else np.minimum(x, high)
+
+
+def _at(x: Array, dim: int, index: Any) -> Any:
+    """The index of NumPy that takes ``index`` along one axis, and all of the others."""
+    return (*[slice(None)] * (dim % x.ndim), index)
+
+
+def _slice(x: Array, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Array:
+    return x[_at(x, dim, slice(start, end, step))]
+
+
+def _written(x: Array, index: Any, value: Array) -> Array:
+    """A copy of ``x`` with ``value`` at an index."""
+    out = x.copy()
+    out[index] = value
+    return out
+
+
+def _slice_scatter(x: Array, value: Array, dim: int = 0, start: Any = None, end: Any = None,
+                   step: int = 1) -> Array:
+    return _written(x, _at(x, dim, slice(start, end, step)), value)
+
+
+def _split(x: Array, sizes: Sequence[int], dim: int = 0) -> list[Array]:
+    ends = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
+    return [_slice(x, dim, a, b) for a, b in zip(ends, ends[1:], strict=False)]
+
+
+def _expand(x: Array, shape: Sequence[int], *, implicit: bool = False) -> Array:
+    old = (*[1] * (len(shape) - x.ndim), *x.shape)
+    return broadcast(x, [m if n == -1 else n for m, n in zip(old, shape, strict=True)])
+
+
+def _cat(arrays: Sequence[Array], dim: int = 0) -> Array:
+    """Parts of shape (0,) go with any others, as the empty caches of generating models do."""
+    return np.concatenate([x for x in arrays if x.shape != (0,)] or arrays, axis=dim)
+
+
+def _pad(x: Array, pad: Sequence[int], value: Any = 0) -> Array:
+    """``pad`` begins with the last axis. Negative numbers take elements away."""
+    pairs = [(0, 0)] * (x.ndim - len(pad) // 2) + [*zip(pad[::2], pad[1::2], strict=True)][::-1]
+    x = x[tuple(slice(max(-a, 0), n + min(b, 0)) for n, (a, b) in zip(x.shape, pairs, strict=True))]
+    return np.pad(x, [(max(a, 0), max(b, 0)) for a, b in pairs], constant_values=value)
+
+
+def _take(x: Array, dim: int, index: Array) -> Array:
+    """Along one axis, by any number of indices. PyTorch refuses negative ones here, and so do we."""
+    made = record("gather", x, index, axes=(dim % x.ndim,))
+    places = range(dim % x.ndim, dim % x.ndim + index.ndim)
+    return np.moveaxis(made, tuple(range(index.ndim)), tuple(places))
+
+
+def _along(x: Array, dim: int, index: Array) -> list[Array]:
+    """Coordinates on all axes, of which one is given."""
+    return [index if a == dim % x.ndim else iota(index.shape, a) for a in range(x.ndim)]
+
+
+def _gather(x: Array, dim: int, index: Array, *, sparse_grad: bool = False) -> Array:
+    return record("gather", x, *_along(x, dim, index), axes=tuple(range(x.ndim)))
+
+
+def _scatter(mode: str) -> Callable:
+    def scatter(x: Array, dim: int, index: Array, values: Array) -> Array:
+        if not isinstance(values, TracedArray):
+            values = constant(values, index.shape, x.dtype)
+        part = values[tuple(map(slice, index.shape))]
+        return record("scatter", x, part, *_along(x, dim, index), axes=tuple(range(x.ndim)), mode=mode)
+    return scatter
+
+
+def _index(indices: Sequence[Array]) -> Any:
+    return tuple(slice(None) if i is None else i for i in indices)
+
+
+def _index_put(x: Array, indices: Sequence[Array], values: Array, accumulate: bool = False) -> Array:
+    if not accumulate:
+        return _written(x, _index(indices), values)
+    out = x.copy()
+    np.add.at(out, _index(indices), values)
+    return out
+
+
+def _arange(start: Any, end: Any, step: Any = 1, **_: Any) -> Array:
+    whole = all(isinstance(each, int) for each in (start, end, step))
+    count = math.ceil((end - start) / step)
+    return iota((count,), 0, "int64" if whole else "float64") * step + start
+
+
+# ---------------------------------------------------------------- the table: one line an operator
+# Operands are cast first: to the result's dtype, or to the one that PyTorch compares in.
+PROMOTING: dict[str, Callable] = {
+    **{name: getattr(np, name) for name in """maximum minimum hypot abs exp expm1 log log1p log2 log10
+        sqrt sin cos tan sinh cosh tanh floor ceil trunc bitwise_and bitwise_or bitwise_xor""".split()},
+    **{f"a{name}": getattr(np, f"arc{name}") for name in "sin cos tan tan2 sinh cosh tanh".split()},
+    "add": lambda x, y, *, alpha=1: x + (y if alpha == 1 else y * alpha),
+    "sub": lambda x, y, *, alpha=1: x - (y if alpha == 1 else y * alpha),
+    "mul": lambda x, y: x * y,
+    "div": _divided,
+    "fmod": lambda x, y: np.fmod(x, _nonzero(x, y)),
+    "remainder": lambda x, y: np.remainder(x, _nonzero(x, y)),
+    "pow": lambda x, y: x ** y,
+    "clamp": _clamp,
+    "neg": np.negative,
+    "sign": lambda x: np.where(x != x, 0, np.sign(x)),
+    "round": np.rint,
+    "bitwise_not": np.invert,
+    "exp2": lambda x: 2 ** x,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "reciprocal": lambda x: 1 / x,
+    "erf": erf,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "relu": lambda x: np.maximum(x, 0),
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "sum": _reduction(np.sum),
+    "prod": _reduction(np.prod),
+    "mean": _reduction(np.mean),
+    "amax": _reduction(np.max),
+    "amin": _reduction(np.min),
+    "max": _best(np.max, np.argmax),
+    "min": _best(np.min, np.argmin),
+    "var_mean": _var_mean,
+    "var": lambda *args, **kwargs: _var_mean(*args, **kwargs)[0],
+    "cumsum": lambda x, dim, *, dtype=None: np.cumsum(x, axis=dim),
+    "cumprod": lambda x, dim, *, dtype=None: np.cumprod(x, axis=dim),
+    "mm": np.matmul,
+    "bmm": np.matmul,
+}
+# Operands stay as they are.
+OTHER: dict[str, Callable] = {
+    **{name: getattr(np, name) for name in "logical_and logical_or logical_xor logical_not isnan isinf where".split()},
+    **dict.fromkeys("clone alias lift_fresh_copy _to_copy".split(), lambda x, **_: x),
+    **dict.fromkeys("empty empty_permuted new_empty_strided".split(), lambda *_, **__: 0),
+    "any": lambda x, dim=None, keepdim=False: _reduction(np.any)(x != 0, dim, keepdim),
+    "argmax": _reduction(np.argmax),
+    "argmin": _reduction(np.argmin),
+    "full": lambda shape, value, **_: value,
+    "full_like": lambda x, value, **_: value,
+    "scalar_tensor": lambda value, **_: value,
+    "arange": _arange,
+    "view": lambda x, shape: np.reshape(x, tuple(shape)),
+    "permute": np.transpose,
+    "expand": _expand,
+    "unsqueeze": np.expand_dims,
+    "squeeze": lambda x, dims: np.squeeze(x, axis=tuple(d for d in dims if x.shape[d] == 1)),
+    "slice": _slice,
+    "select": lambda x, dim, i: x[_at(x, dim, i)],
+    "split_with_sizes": _split,
+    "slice_scatter": _slice_scatter,
+    "cat": _cat,
+    "flip": lambda x, dims: np.flip(x, axis=tuple(dims)),
+    "repeat": lambda x, times: np.tile(x, tuple(times)),
+    "constant_pad_nd": _pad,
+    "diagonal": lambda x, offset=0, dim1=0, dim2=1: np.diagonal(x, offset, dim1, dim2),
+    "copy": lambda x, source, non_blocking=False: broadcast(source, x.shape),
+    "embedding": lambda table, ids, *_: _take(table, 0, ids),
+    "index_select": _take,
+    "index": lambda x, indices: x[_index(indices)],
+    "index_put": _index_put,
+    "gather": _gather,
+    "scatter": _scatter("set"),
+    "scatter_add": _scatter("add"),
+}
+TABLE = {**PROMOTING, **OTHER}
+# Core ATen keeps these whole. Taken apart, they stitch.
+WHOLE = """_softmax _log_softmax _softmax_backward_data _log_softmax_backward_data native_layer_norm
+    native_layer_norm_backward _native_batch_norm_legit _native_batch_norm_legit_functional
+    _native_batch_norm_legit_no_training native_batch_norm_backward native_group_norm
+    native_group_norm_backward gelu gelu_backward silu silu_backward elu elu_backward leaky_relu
+    leaky_relu_backward hardtanh hardtanh_backward addmm tanh_backward embedding_dense_backward
+    native_dropout_backward linalg_vector_norm""".split()
+# What PyTorch makes of memory without a copy.
+VIEWS = {*"view permute expand unsqueeze select slice alias squeeze".split()}
+
+
+def _operator(n: torch.fx.Node) -> str:
+    """An operator's name in the table. Its overloads share a row, which refuses what it cannot say."""
+    library, _, name = str(n.target).partition(".")
+    return name.partition(".")[0] if library == "aten" else ""
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+# ---------------------------------------------------------------- a graph of ATen as one of ours
+@contextmanager
+def _recording() -> Iterator[Recorder]:
+    """A trace of no function: NumPy on traced arrays is recorded."""
+    recorder = Recorder("", ("", ""), silent=True)
+    recorder.outside = Outside(recorder)
+    before = ACTIVE.set(recorder)
+    try:
+        yield recorder
+        if recorder.captured:
+            raise MinisitchError("NumPy's source takes arrays of its own")
+    finally:
+        ACTIVE.reset(before)
+
+
+def layout(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The order of the axes in memory: those of a transposed weight are (1, 0)."""
+    return tuple(sorted(range(tensor.dim()), key=lambda axis: (-tensor.stride(axis), axis)))
+
+
+def _inverse(order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(order.index(axis) for axis in range(len(order)))
+
+
+def _input(recorder: Recorder, tensor: torch.Tensor, name: str) -> Array:
+    """A tensor as it lies in memory, behind a transpose."""
+    order = layout(tensor)
+    type = TensorType(tuple(tensor.shape[axis] for axis in order), _name(tensor.dtype))
+    return np.transpose(fresh(recorder.input(type, name), scalar=False), _inverse(order))
+
+
+def lowered(graph: torch.fx.Graph) -> Graph:
+    """A part of PyTorch's graph as one of ours. Inputs and outputs are in memory order.
+
+    Raises MinisitchError for an operator that no row of the table can record.
+    """
+    values: dict[torch.fx.Node, Any] = {}
+    with _recording() as recorder:
+        for n in graph.nodes:
+            if n.op == "placeholder":
+                values[n] = _input(recorder, n.meta["val"], n.name)
+            elif n.op == "call_function":
+                with recorder.at_line(*_line(n)):
+                    values[n] = _result(n, values)
+        outputs = _listed(graph.output_node().args[0])
+        ordered = [np.transpose(values[n], layout(n.meta["val"])) for n in outputs]
+        return recorder.builder.finish([each.node for each in ordered])
+
+
+def _listed(value: Any) -> list[Any]:
+    return [*value] if isinstance(value, tuple | list) else [value]
+
+
+def _line(n: torch.fx.Node) -> tuple[str, str]:
+    """The line of the model that an operator comes from, and its function, or its module's class."""
+    frames = re.findall(r'File "(.*?)", line (\d+), in (\w+)', n.meta.get("stack_trace") or "")
+    frames = [frame for frame in frames if not frame[0].startswith(TORCH)] or frames
+    if not frames:
+        return "", ""
+    path, line, function = frames[-1]
+    return f"{path.rpartition('/')[2]}:{line}", function
+
+
+def _result(n: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
+    """What a row of the table makes of an operator's operands, with the shapes and dtypes that PyTorch says."""
+    args, kwargs = map_arg((n.args, n.kwargs), values.__getitem__)
+    if n.target is operator.getitem:
+        return args[0][args[1]]
+    name, expected = _operator(n), n.meta["val"]
+    results = _listed(expected)
+    if name in PROMOTING:
+        to = results[0].dtype
+        if to == torch.bool:
+            given = map_arg(n.args, lambda each: each.meta["val"])
+            compared = [x for x in given if isinstance(x, torch.Tensor | int | float)]
+            to = torch.result_type(compared[0], compared[-1])
+        args = [cast(a, _name(to)) if isinstance(a, TracedArray) else a for a in args]
+    made = TABLE[name](*args, **kwargs)
+    if isinstance(expected, torch.Tensor):
+        return _as_expected(name, made, expected)
+    return [_as_expected(name, each, e) for each, e in zip(made, results, strict=True)]
+
+
+def _as_expected(name: str, made: Array, expected: torch.Tensor) -> Array:
+    made = made if isinstance(made, TracedArray) else constant(made, expected.shape, _name(expected.dtype))
+    if made.shape != tuple(expected.shape):
+        raise MinisitchError(f"{name} gives {made.shape}, and PyTorch says {tuple(expected.shape)}")
+    return cast(made, _name(expected.dtype))
+
+
+# ---------------------------------------------------------------- what stays PyTorch's
+def _refusal(n: torch.fx.Node, device: str) -> str:
+    """Why PyTorch runs an operator itself, or an empty text. To find out, it is recorded alone."""
+    if _operator(n) not in TABLE:
+        return "no line in the table"
+    tensors = [t for each in (n, *n.all_input_nodes) for t in _listed(each.meta.get("val"))]
+    for t in tensors:
+        if not isinstance(t, torch.Tensor) or t.layout != torch.strided or _name(t.dtype) not in SHORT:
+            return f"a graph has no {_name(t.dtype) if isinstance(t, torch.Tensor) else type(t).__name__}"
+        if t.device.type != device:
+            return f"it is on {t.device}"
+    try:
+        with _recording() as recorder:
+            values = {each: [_input(recorder, t, "x") for t in _listed(each.meta["val"])] for each in n.all_input_nodes}
+            _result(n, {each: v if isinstance(each.meta["val"], tuple | list) else v[0] for each, v in values.items()})
+    except Exception as refused:  # whatever a row does not expect
+        return f"{type(refused).__name__}: {refused}"
+    return ""
+
+
+def _supported(graph: torch.fx.Graph) -> dict[torch.fx.Node, bool]:
+    """Which operators our kernels run. The others are counted in ``fallbacks``."""
+    calls = [n for n in graph.nodes if n.op == "call_function"]
+    device = _device(graph)
+    found: dict[torch.fx.Node, bool] = {}
+    for n in calls:
+        if n.target is operator.getitem:
+            found[n] = found[n.args[0]]
+            continue
+        why = "results share its memory" if n.meta.get("shared") else _refusal(n, device)
+        found[n] = not why
+        if why and not n.meta.get("shared"):
+            where, function = _line(n)
+            fallbacks[f"{n.target} at {where or '?'} in {function or '?'}: {why}"] += 1
+    return found
+
+
+def _device(graph: torch.fx.Graph) -> str:
+    """The kind of device that most tensors of a graph are on, if kernels run there."""
+    kinds = Counter(t.device.type for n in graph.nodes for t in _listed(n.meta.get("val")) if isinstance(t, torch.Tensor))
+    device = max(kinds, key=kinds.__getitem__, default="cpu")
+    try:
+        return choose_target(device) if device == "cuda" else "cpu"
+    except DeviceError:
+        return "cpu"
+
+
+def _share(graph: torch.fx.Graph) -> None:
+    """Give results that are views of inputs nodes of their own, which PyTorch runs: it does not copy."""
+    output = graph.output_node()
+
+    def own(result: torch.fx.Node) -> torch.fx.Node:
+        chain, source = [], result
+        while _operator(source) in VIEWS:
+            chain.append(source)
+            source = source.args[0]  # type: ignore[assignment]
+        if source.op != "placeholder":
+            return result
+        for each in reversed(chain):
+            with graph.inserting_before(output):
+                made = graph.node_copy(each, lambda n, each=each, source=source: source if n is each.args[0] else n)
+            made.meta["shared"], source = True, made
+        return source
+    output.args = map_arg(output.args, own)
+
+
+# ---------------------------------------------------------------- running
+class Part(torch.nn.Module):
+    """A part of PyTorch's graph as a program of ours: ``graph``, and the executable ``run``."""
+
+    def __init__(self, of: torch.fx.Graph, options: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.graph, self.target = lowered(of), _device(of)
+        self.run = compile_graph(self.graph, target=self.target, **options)
+        inputs = [n.meta["val"] for n in of.nodes if n.op == "placeholder"]
+        results = of.output_node().args[0]
+        self.orders = [*map(layout, inputs)]
+        self.places = [_inverse(layout(n.meta["val"])) for n in _listed(results)]
+        self.single = not isinstance(results, tuple | list)
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        given = [t.detach().permute(order) for t, order in zip(tensors, self.orders, strict=True)]
+        if self.target == "cuda":
+            made = self.run.outputs(given)
+        else:
+            made = map(torch.from_numpy, self.run.outputs([t.numpy() for t in given]))
+        results = [t.permute(place) for t, place in zip(made, self.places, strict=True)]
+        return results[0] if self.single else results
+
+
+def _compiled(gm: torch.fx.GraphModule, options: Mapping[str, Any], parts: list[Part]) -> Callable:
+    """A function of tensors for one graph of AOTAutograd."""
+    _share(gm.graph)
+    supported = _supported(gm.graph)
+    support = create_op_support(lambda _, n: supported.get(n, False))
+    partitioner = CapabilityBasedPartitioner(gm, support, allows_single_node_partition=True)
+    whole = partitioner.fuse_partitions(partitioner.propose_partitions())
+    for name, part in [*whole.named_children()]:
+        if name.startswith("fused_"):
+            made = Part(part.graph, options)
+            parts.append(made)
+            setattr(whole, name, made)
+    whole.recompile()
+    return make_boxed_func(whole.forward)
+
+
+def _fixed(gm: torch.fx.GraphModule, given: Sequence[Any]) -> torch.fx.GraphModule:
+    """A copy of Dynamo's graph for these shapes: sizes among the arguments become numbers."""
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(gm.graph, {}))
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    for n, value in zip(placeholders, given, strict=True):
+        if not isinstance(value, torch.Tensor):
+            for user in [*n.users]:
+                user.args, user.kwargs = map_arg((user.args, user.kwargs), lambda a, n=n, value=value: value if a is n else a)
+            graph.erase_node(n)
+    return torch.fx.GraphModule(gm, graph)
+
+
+def _each_shape(gm: torch.fx.GraphModule, build: Callable) -> Callable:
+    """One program for each combination of shapes, up to MOST_SHAPES. Then PyTorch runs the model."""
+    made: dict[Any, Callable] = {}
+    names = [n.meta["grapharg"].source.name for n in gm.graph.nodes if n.op == "placeholder"]
+    warned = False
+
+    def run(*given: Any) -> Any:
+        nonlocal warned
+        tensors = [x for x in given if isinstance(x, torch.Tensor)]
+        key = tuple(tuple(x.shape) if isinstance(x, torch.Tensor) else x for x in given)
+        if key not in made and len(made) < MOST_SHAPES:
+            made[key] = build(_fixed(gm, given), tensors)
+        if key in made:
+            return made[key](*tensors)
+        if not warned:
+            warned = True
+            warnings.warn(f"{_changing(names, [*made])} came in {MOST_SHAPES} shapes, and each is a program of its own: "
+                          "PyTorch runs others itself. Pad to a few shapes", LoopWarning, stacklevel=2)
+        return gm(*given)
+    return run
+
+
+def _changing(names: Sequence[str], shapes: Sequence[Any]) -> str:
+    """The names of the model's arguments that come in several shapes, of Dynamo's ``L['x']``."""
+    several = [name for name, seen in zip(names, zip(*shapes, strict=True), strict=True) if len({*seen}) > 1]
+    return ", ".join(re.sub(r"^L\['(\w+)'\]", r"\1", name) for name in several if ".size()" not in name)
+
+
+def minisitch(gm: torch.fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
+              mode: str | None = None, parts: list[Part] | None = None) -> Callable:
+    """The backend, as ``torch.compile`` calls it. ``options`` are ``strategy``, ``exact`` and ``passes`` of ``jit``."""
+    if mode is not None:
+        raise MinisitchError(f"mode={mode!r} is Inductor's; write options={{'strategy': 'auto'}}")
+    chosen, made = {"strategy": "astitch", **(options or {})}, [] if parts is None else parts
+    table = {**torch.export.default_decompositions(), **get_decompositions([getattr(torch.ops.aten, name) for name in WHOLE])}
+
+    def compiler(graph: torch.fx.GraphModule, _: Any) -> Callable:
+        return _compiled(graph, chosen, made)
+
+    def build(graph: torch.fx.GraphModule, given: Sequence[Any]) -> Callable:
+        with sdpa_kernel(SDPBackend.MATH):  # attention comes apart
+            return aot_autograd(fw_compiler=compiler, bw_compiler=compiler, decompositions=table)(graph, given)
+    changing = any(isinstance(x, torch.SymInt) for x in inputs)
+    return _each_shape(gm, build) if changing else build(gm, inputs)
