@@ -12,12 +12,13 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 JOBS ?= 2
 
-.PHONY: help demo test test-offline-cuda test-browser lint docs size clean
+.PHONY: help demo test test-offline-cuda test-browser test-torch lint docs size clean
 help:
 	@echo 'make demo    compile a GPT block with every strategy and run it on this CPU'
 	@echo 'make test    ruff, mypy, the test suite, and the course grading its own grader'
 	@echo 'make test-offline-cuda    the tests that assemble CUDA kernels without a GPU (downloads about 210 MB of tools)'
 	@echo 'make test-browser    the tests of the explorer that drive a browser (needs Chromium on the PATH)'
+	@echo 'make test-torch    the tests that compile PyTorch models (downloads PyTorch and transformers)'
 	@echo 'make lint    ruff and mypy alone'
 	@echo 'make docs    build the documentation into site/ (executes every page and tutorial)'
 	@echo 'make size    code lines per file, comments and docstrings not counted'
@@ -35,6 +36,9 @@ test-offline-cuda: $(VENV)/installed-offline-cuda
 
 test-browser: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -n 0 -m browser
+
+test-torch: $(VENV)/installed-torch
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m torch
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -79,4 +83,9 @@ $(VENV)/installed-docs: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/installed-offline-cuda: pyproject.toml constraints.txt | $(BIN)/python
 	@echo 'installing minisitch with the CUDA compiler, assembler and disassembler'
 	@$(PIP) --editable '.[dev,offline-cuda]'
+	@touch $(VENV)/installed $(VENV)/installed-dev $@
+
+$(VENV)/installed-torch: pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'installing minisitch with PyTorch, and transformers for models'
+	@$(PIP) --editable '.[dev,torch]' transformers
 	@touch $(VENV)/installed $(VENV)/installed-dev $@

@@ -13,6 +13,8 @@ PyTorch's: the graph is cut there, and ``fallbacks`` counts it. Tensors are shar
 Kitsune (section 4) takes its graphs from Dynamo, too.
 """
 
+import functools
+import itertools
 import math
 import operator
 import re
@@ -20,6 +22,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,7 +35,9 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import create_op_support
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .errors import DeviceError, LoopWarning, MinisitchError
+from .errors import DeviceError, LoopWarning, MinisitchError, PlanError
+from .explain import Report
+from .fuse import count
 from .graph import Graph, TensorType
 from .ops import SHORT
 from .runtime import choose_target, compile_graph
@@ -100,8 +105,8 @@ def _at(x: Array, dim: int, index: Any) -> Any:
     return (*[slice(None)] * (dim % x.ndim), index)
 
 
-def _slice(x: Array, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Array:
-    return x[_at(x, dim, slice(start, end, step))]
+def _window(x: Array, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    return _at(x, dim, slice(start, end, step))
 
 
 def _written(x: Array, index: Any, value: Array) -> Array:
@@ -111,14 +116,9 @@ def _written(x: Array, index: Any, value: Array) -> Array:
     return out
 
 
-def _slice_scatter(x: Array, value: Array, dim: int = 0, start: Any = None, end: Any = None,
-                   step: int = 1) -> Array:
-    return _written(x, _at(x, dim, slice(start, end, step)), value)
-
-
 def _split(x: Array, sizes: Sequence[int], dim: int = 0) -> list[Array]:
     ends = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
-    return [_slice(x, dim, a, b) for a, b in zip(ends, ends[1:], strict=False)]
+    return [x[_window(x, dim, a, b)] for a, b in zip(ends, ends[1:], strict=False)]
 
 
 def _expand(x: Array, shape: Sequence[int], *, implicit: bool = False) -> Array:
@@ -205,25 +205,16 @@ PROMOTING: dict[str, Callable] = {
     "erf": erf,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "relu": lambda x: np.maximum(x, 0),
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "sum": _reduction(np.sum),
-    "prod": _reduction(np.prod),
-    "mean": _reduction(np.mean),
-    "amax": _reduction(np.max),
-    "amin": _reduction(np.min),
+    **dict(zip("eq ne lt le gt ge".split(), (np.equal, np.not_equal, np.less, np.less_equal,
+                                             np.greater, np.greater_equal), strict=True)),
+    **{name: _reduction(getattr(np, name)) for name in "sum prod mean amax amin".split()},
     "max": _best(np.max, np.argmax),
     "min": _best(np.min, np.argmin),
     "var_mean": _var_mean,
     "var": lambda *args, **kwargs: _var_mean(*args, **kwargs)[0],
     "cumsum": lambda x, dim, *, dtype=None: np.cumsum(x, axis=dim),
     "cumprod": lambda x, dim, *, dtype=None: np.cumprod(x, axis=dim),
-    "mm": np.matmul,
-    "bmm": np.matmul,
+    **dict.fromkeys(("mm", "bmm"), np.matmul),
 }
 # Operands stay as they are.
 OTHER: dict[str, Callable] = {
@@ -231,21 +222,18 @@ OTHER: dict[str, Callable] = {
     **dict.fromkeys("clone alias lift_fresh_copy _to_copy".split(), lambda x, **_: x),
     **dict.fromkeys("empty empty_permuted new_empty_strided".split(), lambda *_, **__: 0),
     "any": lambda x, dim=None, keepdim=False: _reduction(np.any)(x != 0, dim, keepdim),
-    "argmax": _reduction(np.argmax),
-    "argmin": _reduction(np.argmin),
-    "full": lambda shape, value, **_: value,
-    "full_like": lambda x, value, **_: value,
-    "scalar_tensor": lambda value, **_: value,
+    **{name: _reduction(getattr(np, name)) for name in ("argmax", "argmin")},
+    **dict.fromkeys(("full", "full_like", "scalar_tensor"), lambda *given, **_: given[-1]),
     "arange": _arange,
     "view": lambda x, shape: np.reshape(x, tuple(shape)),
     "permute": np.transpose,
     "expand": _expand,
     "unsqueeze": np.expand_dims,
     "squeeze": lambda x, dims: np.squeeze(x, axis=tuple(d for d in dims if x.shape[d] == 1)),
-    "slice": _slice,
+    "slice": lambda x, *window: x[_window(x, *window)],
     "select": lambda x, dim, i: x[_at(x, dim, i)],
     "split_with_sizes": _split,
-    "slice_scatter": _slice_scatter,
+    "slice_scatter": lambda x, value, *window: _written(x, _window(x, *window), value),
     "cat": _cat,
     "flip": lambda x, dims: np.flip(x, axis=tuple(dims)),
     "repeat": lambda x, times: np.tile(x, tuple(times)),
@@ -336,13 +324,14 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _line(n: torch.fx.Node) -> tuple[str, str]:
-    """The line of the model that an operator comes from, and its function, or its module's class."""
-    frames = re.findall(r'File "(.*?)", line (\d+), in (\w+)', n.meta.get("stack_trace") or "")
-    frames = [frame for frame in frames if not frame[0].startswith(TORCH)] or frames
-    if not frames:
-        return "", ""
-    path, line, function = frames[-1]
-    return f"{path.rpartition('/')[2]}:{line}", function
+    """The line of the model that an operator comes from, and its function: for ``forward`` its module's class."""
+    frames = re.findall(r'File "(.*?)", line (\d+), in (.+)', n.meta.get("stack_trace") or "")
+    path, line, function = ([f for f in frames if not f[0].startswith(TORCH)] or frames or [("", "", "")])[-1]
+    modules = n.meta.get("nn_module_stack") or n.meta.get("fwd_nn_module_stack")
+    if modules and function in ("forward", ""):
+        function = getattr([*modules.values()][-1][1], "__name__", function)
+    gradient = "gradient of " if n.meta.get("partitioner_tag") == "is_backward" else ""
+    return f"{path.rpartition('/')[2]}:{line}" if path else "", f"{gradient}{function}"
 
 
 def _result(n: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
@@ -377,33 +366,32 @@ def _refusal(n: torch.fx.Node, device: str) -> str:
     """Why PyTorch runs an operator itself, or an empty text. To find out, it is recorded alone."""
     if _operator(n) not in TABLE:
         return "no line in the table"
-    tensors = [t for each in (n, *n.all_input_nodes) for t in _listed(each.meta.get("val"))]
-    for t in tensors:
+    metas = {each: each.meta.get("val") for each in (n, *n.all_input_nodes)}
+    for t in itertools.chain(*map(_listed, metas.values())):
         if not isinstance(t, torch.Tensor) or t.layout != torch.strided or _name(t.dtype) not in SHORT:
-            return f"a graph has no {_name(t.dtype) if isinstance(t, torch.Tensor) else type(t).__name__}"
+            return f"graphs have no {_name(t.dtype) if isinstance(t, torch.Tensor) else type(t).__name__}"
         if t.device.type != device:
-            return f"it is on {t.device}"
+            return f"its tensors are on {t.device}, and kernels run on {device}"
     try:
         with _recording() as recorder:
-            values = {each: [_input(recorder, t, "x") for t in _listed(each.meta["val"])] for each in n.all_input_nodes}
-            _result(n, {each: v if isinstance(each.meta["val"], tuple | list) else v[0] for each, v in values.items()})
+            inputs = {each: [_input(recorder, t, "x") for t in _listed(meta)] for each, meta in metas.items()}
+            _result(n, {each: made if isinstance(metas[each], tuple | list) else made[0] for each, made in inputs.items()})
     except Exception as refused:  # whatever a row does not expect
         return f"{type(refused).__name__}: {refused}"
     return ""
 
 
-def _supported(graph: torch.fx.Graph) -> dict[torch.fx.Node, bool]:
-    """Which operators our kernels run. The others are counted in ``fallbacks``."""
-    calls = [n for n in graph.nodes if n.op == "call_function"]
-    device = _device(graph)
-    found: dict[torch.fx.Node, bool] = {}
-    for n in calls:
-        if n.target is operator.getitem:
-            found[n] = found[n.args[0]]
+def _supported(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+    """The operators that our kernels run. The others are counted in ``fallbacks``."""
+    device, found = _device(graph), set()
+    for n in graph.nodes:
+        if n.op != "call_function" or n.meta.get("shared"):
             continue
-        why = "results share its memory" if n.meta.get("shared") else _refusal(n, device)
-        found[n] = not why
-        if why and not n.meta.get("shared"):
+        own = n.args[0] if n.target is operator.getitem else n
+        why = _refusal(n, device) if own is n else "" if own in found else "its operand's"
+        if not why:
+            found.add(n)
+        elif own is n:
             where, function = _line(n)
             fallbacks[f"{n.target} at {where or '?'} in {function or '?'}: {why}"] += 1
     return found
@@ -411,10 +399,10 @@ def _supported(graph: torch.fx.Graph) -> dict[torch.fx.Node, bool]:
 
 def _device(graph: torch.fx.Graph) -> str:
     """The kind of device that most tensors of a graph are on, if kernels run there."""
-    kinds = Counter(t.device.type for n in graph.nodes for t in _listed(n.meta.get("val")) if isinstance(t, torch.Tensor))
-    device = max(kinds, key=kinds.__getitem__, default="cpu")
+    tensors = (t for n in graph.nodes for t in _listed(n.meta.get("val")) if isinstance(t, torch.Tensor))
+    kinds = Counter(t.device.type for t in tensors)
     try:
-        return choose_target(device) if device == "cuda" else "cpu"
+        return choose_target("cuda") if kinds["cuda"] > kinds["cpu"] else "cpu"
     except DeviceError:
         return "cpu"
 
@@ -427,7 +415,7 @@ def _share(graph: torch.fx.Graph) -> None:
         chain, source = [], result
         while _operator(source) in VIEWS:
             chain.append(source)
-            source = source.args[0]  # type: ignore[assignment]
+            source = source.args[0]
         if source.op != "placeholder":
             return result
         for each in reversed(chain):
@@ -436,44 +424,54 @@ def _share(graph: torch.fx.Graph) -> None:
             made.meta["shared"], source = True, made
         return source
     output.args = map_arg(output.args, own)
+    graph.eliminate_dead_code()
 
 
 # ---------------------------------------------------------------- running
 class Part(torch.nn.Module):
-    """A part of PyTorch's graph as a program of ours: ``graph``, and the executable ``run``."""
+    """A part of PyTorch's graph as a program of ours: ``graph``, and the executable ``run``.
 
-    def __init__(self, of: torch.fx.Graph, options: Mapping[str, Any]) -> None:
+    ``name`` says whether it is of a forward or a backward graph.
+    """
+
+    def __init__(self, name: str, of: torch.fx.Graph, options: Mapping[str, Any]) -> None:
         super().__init__()
-        self.graph, self.target = lowered(of), _device(of)
+        self.name, self.graph, self.target = name, lowered(of), _device(of)
         self.run = compile_graph(self.graph, target=self.target, **options)
-        inputs = [n.meta["val"] for n in of.nodes if n.op == "placeholder"]
         results = of.output_node().args[0]
-        self.orders = [*map(layout, inputs)]
+        self.orders = [layout(n.meta["val"]) for n in of.nodes if n.op == "placeholder"]
         self.places = [_inverse(layout(n.meta["val"])) for n in _listed(results)]
         self.single = not isinstance(results, tuple | list)
 
+    @property
+    def report(self) -> Report:
+        """What was decided, as ``minisitch.explain`` says it."""
+        return Report(self.name, self.run.stages)
+
     def forward(self, *tensors: torch.Tensor) -> Any:
+        """Run on tensors, which are shared: nothing is copied on the way in or out."""
         given = [t.detach().permute(order) for t, order in zip(tensors, self.orders, strict=True)]
         if self.target == "cuda":
             made = self.run.outputs(given)
         else:
-            made = map(torch.from_numpy, self.run.outputs([t.numpy() for t in given]))
+            made = map(torch.from_numpy, self.run.outputs([t.resolve_neg().numpy() for t in given]))
         results = [t.permute(place) for t, place in zip(made, self.places, strict=True)]
         return results[0] if self.single else results
 
 
-def _compiled(gm: torch.fx.GraphModule, options: Mapping[str, Any], parts: list[Part]) -> Callable:
+def _compiled(name: str, gm: torch.fx.GraphModule, options: Mapping[str, Any], parts: list[Part]) -> Callable:
     """A function of tensors for one graph of AOTAutograd."""
     _share(gm.graph)
     supported = _supported(gm.graph)
-    support = create_op_support(lambda _, n: supported.get(n, False))
-    partitioner = CapabilityBasedPartitioner(gm, support, allows_single_node_partition=True)
+    partitioner = CapabilityBasedPartitioner(gm, create_op_support(lambda _, n: n in supported), allows_single_node_partition=True)
     whole = partitioner.fuse_partitions(partitioner.propose_partitions())
-    for name, part in [*whole.named_children()]:
-        if name.startswith("fused_"):
-            made = Part(part.graph, options)
-            parts.append(made)
-            setattr(whole, name, made)
+    for child, part in [*whole.named_children()]:
+        if child.startswith("fused_"):
+            try:
+                parts.append(Part(name, part.graph, options))
+                setattr(whole, child, parts[-1])
+            except PlanError as refused:  # PyTorch runs the part
+                fallbacks[f"{len(part.graph.nodes)} operators of the {name} graph: {refused}"] += 1
     whole.recompile()
     return make_boxed_func(whole.forward)
 
@@ -519,19 +517,59 @@ def _changing(names: Sequence[str], shapes: Sequence[Any]) -> str:
     return ", ".join(re.sub(r"^L\['(\w+)'\]", r"\1", name) for name in several if ".size()" not in name)
 
 
+# ---------------------------------------------------------------- the doors
+@functools.cache
+def _decompositions() -> dict[Any, Callable]:
+    """How PyTorch's operators become those of the table."""
+    whole = [getattr(torch.ops.aten, name) for name in WHOLE]
+    return {**torch.export.default_decompositions(), **get_decompositions(whole)}
+
+
 def minisitch(gm: torch.fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
               mode: str | None = None, parts: list[Part] | None = None) -> Callable:
-    """The backend, as ``torch.compile`` calls it. ``options`` are ``strategy``, ``exact`` and ``passes`` of ``jit``."""
-    if mode is not None:
-        raise MinisitchError(f"mode={mode!r} is Inductor's; write options={{'strategy': 'auto'}}")
-    chosen, made = {"strategy": "astitch", **(options or {})}, [] if parts is None else parts
-    table = {**torch.export.default_decompositions(), **get_decompositions([getattr(torch.ops.aten, name) for name in WHOLE])}
+    """The backend, as ``torch.compile`` calls it.
 
-    def compiler(graph: torch.fx.GraphModule, _: Any) -> Callable:
-        return _compiled(graph, chosen, made)
+    ``options``: ``strategy`` (``astitch`` unless given: ``auto`` plans 20 times as long), ``device``,
+    ``exact`` and ``passes``, as ``minisitch.jit`` takes them. Parts are added to ``parts``.
+
+    Raises MinisitchError for other options, and for a ``mode``, which is Inductor's.
+    """
+    chosen, made = {"strategy": "astitch", **(options or {})}, [] if parts is None else parts
+    if mode is not None or chosen.keys() - {"strategy", "device", "exact", "passes"}:
+        raise MinisitchError(f"torch.compile(mode={mode!r}, options={options}): this backend takes no mode, and the options "
+                             "strategy, device, exact and passes; write options={'strategy': 'auto'}")
+
+    def compiler(name: str) -> Callable:
+        return lambda graph, _: _compiled(name, graph, chosen, made)
 
     def build(graph: torch.fx.GraphModule, given: Sequence[Any]) -> Callable:
+        backend = aot_autograd(fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), decompositions=_decompositions())
         with sdpa_kernel(SDPBackend.MATH):  # attention comes apart
-            return aot_autograd(fw_compiler=compiler, bw_compiler=compiler, decompositions=table)(graph, given)
-    changing = any(isinstance(x, torch.SymInt) for x in inputs)
-    return _each_shape(gm, build) if changing else build(gm, inputs)
+            return backend(graph, given)
+    return _each_shape(gm, build) if any(isinstance(x, torch.SymInt) for x in inputs) else build(gm, inputs)
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What became of a model. ``parts`` are programs: ``part.report`` explains one, and
+    ``minisitch.compare(part.graph)`` sets the strategies side by side.
+    """
+
+    parts: tuple[Part, ...]
+    fallbacks: Counter[str]
+
+    def __str__(self) -> str:
+        lines = [f"{part.name}: {count(len(part.graph), 'operation')}, {part.run}" for part in self.parts]
+        own = [f"  {times} x {said}" for said, times in self.fallbacks.items()]
+        return "\n".join([*lines, "PyTorch runs itself:", *(own or ["  nothing"])])
+
+
+def explain(model: Callable, /, *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any) -> Explained:
+    """Compile a model, or a function of tensors, for these arguments, and run it once.
+
+    The backward graph is there if something requires a gradient.
+    """
+    parts: list[Part] = []
+    before = Counter(fallbacks)
+    torch.compile(model, backend=functools.partial(minisitch, parts=parts, options=options))(*args, **kwargs)
+    return Explained(tuple(parts), fallbacks - before)

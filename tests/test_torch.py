@@ -4,9 +4,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'minisitch[torch]'")
 
-from torch_programs import FORWARD, PROGRAMS
+from torch_programs import FORWARD, PROGRAMS  # noqa: E402
 
-from minisitch import torch_backend
+from minisitch import torch_backend  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -13,6 +13,8 @@ from typing import Any
 
 from ..device import Device
 from ..errors.progress import shown
+from ..graph import Graph
+from ..lower import program_of
 from ..runtime import Passes, lower_program, read_types, settings
 from ..runtime.plans import plan_of
 from ..trace import trace
@@ -25,14 +27,15 @@ __all__ = ["Card", "Comparison", "Report", "Row", "compare", "explain"]
 
 @door
 @shown
-def explain(fn: Callable[..., Any], /, *args: Any, strategy: str | None = None, target: str | None = None,
+def explain(fn: Callable[..., Any] | Graph, /, *args: Any, strategy: str | None = None, target: str | None = None,
             device: str | Device | None = None, exact: bool | None = None, passes: Passes = None, **kwargs: Any) -> Report:
-    """Explain what becomes of ``fn(*args)``, without running it.
+    """Explain what becomes of ``fn(*args)``, without running it. ``fn`` may also be a ``Graph``.
 
     Arrays may be given as types, ``"f32[128,768]"``. Each kernel is shown as it is scheduled, and
     after each pass. ``passes`` are those of ``jit``. Raises the errors of the stages.
     """
     fn, strategy, target, machine, exact, passes = settings(fn, strategy, target, device, exact, passes)
-    program = replace(trace(fn, read_types(args), read_types(kwargs)), exact=exact)
+    program = program_of(fn) if isinstance(fn, Graph) else trace(fn, read_types(args), read_types(kwargs))
+    program = replace(program, exact=exact)
     stages = lower_program(program, strategy, target, machine, decide=plan_of, passes=passes)
     return Report(getattr(fn, "__name__", "program"), stages)

@@ -24,6 +24,7 @@ from ..errors.printed import Printed
 from ..errors.progress import now, shown
 from ..fuse import STRATEGIES, VIEWS
 from ..graph import Graph, TensorType
+from ..lower import program_of
 from ..passes.registry import DEFAULTS, chosen
 from ..reference import evaluate
 from ..runtime import Executable, Passes, Stages, assemble, lower_program, read_types, settings
@@ -181,11 +182,11 @@ def _cells(row: Row) -> tuple[str, ...]:
 # ---------------------------------------------------------------- comparing
 @door
 @shown
-def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | None = None,
+def compare(fn: Callable[..., Any] | Graph, /, *args: Any, strategies: Sequence[str] | None = None,
             target: str | None = None, device: str | Device | None = None,
             exact: bool | None = None, passes: Passes = None, seconds: float = 2.0, seed: int = 0,
             optimum: bool = False, **kwargs: Any) -> Comparison:
-    """Run ``fn`` under every strategy.
+    """Run ``fn`` under every strategy. It may also be a ``Graph``, whose inputs are drawn at random.
 
     Arrays may be given as types, ``"f32[128,768]"``, and are then drawn at random. ``seconds`` is
     about how long whole calls are measured, in at least three rounds. Measuring single kernels
@@ -202,13 +203,15 @@ def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | N
     """
     needs("compare(f, x, strategies=('none', 'auto'), seconds=2.0, seed=0)", (strategies or (), Sequence),
           (seconds, int | float), (seed, int))
-    fn, _, target, machine, exact, passes = settings(fn, None, target, device, exact, passes)
+    plain, _, target, machine, exact, passes = settings(fn, None, target, device, exact, passes)
     strategies = (strategies,) if isinstance(strategies, str) else strategies
     for name in strategies or ():
-        settings(fn, name, target, machine, exact, passes)  # refuses an unknown one
+        settings(plain, name, target, machine, exact, passes)  # refuses an unknown one
+    graph = fn if isinstance(fn, Graph) else None
+    args = tuple(graph[i].type for i in graph.inputs) if graph else args
     args, kwargs = sample(read_types((args, kwargs)), seed)
     refuse_other_machine(machine, target)
-    program = replace(trace(fn, args, kwargs), exact=exact)
+    program = replace(program_of(graph) if graph else trace(plain, args, kwargs), exact=exact)
     failed: dict[str, MinisitchError] = {}
     printed = ("step" if machine.kind == "gpu" else "cpu") if target == "reference" else target
     with shared_kernels(machine):  # what one strategy builds, others do not build again
@@ -236,7 +239,7 @@ def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | N
     measured = target in ("cpu", "cuda")
     calls = {name: _call(ready[name], leaves) for name in errors if measured}
     own = copy.deepcopy((args, kwargs)) if program.mutated else (args, kwargs)
-    calls[""] = lambda: fn(*own[0], **own[1])
+    calls[""] = lambda: evaluate(graph, own[0]) if graph else plain(*own[0], **own[1])
     times = interleaved(calls, seconds) if measured else dict.fromkeys(["", *errors], 0.0)
     rows = tuple(row_of(name, lowered[name], times[name], errors[name]) for name in errors)
     best_us = next((r.modelled_us for r in rows if r.strategy == "optimum"), 0.0)
@@ -245,7 +248,7 @@ def compare(fn: Callable[..., Any], /, *args: Any, strategies: Sequence[str] | N
     kernels_us = {name: sum(map(statistics.median, launch_times(ready[name], leaves, each))) if measured else 0.0
                   for name in errors}
     graphs = {name: lowered[name].graph for name in errors}
-    return Comparison(getattr(fn, "__name__", "program"), target, machine, rows, times[""], kernels_us, graphs, remark)
+    return Comparison(getattr(plain, "__name__", "program"), target, machine, rows, times[""], kernels_us, graphs, remark)
 
 
 def _add_optimum(lowered: dict[str, Stages], program: Program, target: str, device: Device, passes: str | Sequence[str]) -> str:

@@ -108,10 +108,10 @@ def read_types(value: Any) -> Any:
     return unflatten(with_statics(tree, read), leaves)
 
 
-def settings(fn: Callable[..., Any], strategy: str | None, target: str | None,
+def settings(fn: Any, strategy: str | None, target: str | None,
              device: str | Device | None, exact: bool | None,
-             passes: Passes) -> tuple[Callable[..., Any], str, str, Device, bool, Named]:
-    """The plain function, and the settings not given here as ``jit`` was told.
+             passes: Passes) -> tuple[Any, str, str, Device, bool, Named]:
+    """The plain function (or the graph), and the settings not given here as ``jit`` was told.
 
     Raises as ``checked`` does.
     """

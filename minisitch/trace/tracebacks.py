@@ -15,7 +15,7 @@ import inspect
 import os
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from ..errors import MinisitchError, PassError
 from ..errors.nearest import near
@@ -77,7 +77,9 @@ def door(enter: Entrance) -> Entrance:
     @functools.wraps(enter)
     def entered(*args: Any, **kwargs: Any) -> Any:
         try:
-            if args and not callable(args[0]) and "args" in enter.__annotations__:
+            takes = enter.__annotations__
+            is_graph = args and type(args[0]) in get_args(takes.get("fn"))
+            if args and not callable(args[0]) and not is_graph and "args" in takes:
                 raise MinisitchError(f"{enter.__name__} takes a function and its arguments, not {args[0]!r:.60}; "
                                      f"write {enter.__name__}(f, x), and not {enter.__name__}(f(x))")
             try:
