@@ -388,12 +388,7 @@ def _student(metadata: Path | None) -> str:
 
 def _release(options: argparse.Namespace) -> None:
     assignment, variant = _chosen(options)
-    roster = []
-    if options.roster:
-        with options.roster.open(newline="", encoding="utf-8-sig") as file:
-            roster = [row.get("address") or "" for row in csv.DictReader(file)]
-        if not all(roster):
-            raise CourseError(f"{options.roster} needs a column address, and an address in each row")
+    roster = [each.address for each in classroom.read_roster(options.roster)] if options.roster else []
     for path in release(assignment, variant, _secret(options), options.to, roster):
         print(f"wrote {path}")
 

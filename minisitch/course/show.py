@@ -88,7 +88,7 @@ def explored_file(file: Path, kernel: str = "") -> KernelExploration | None:
         return None
     source = in_variant(read_submission(file, found), found.variant)
     for item in found.items:
-        for case in item.cases(PUBLIC, found.name, found.variant) if item.has(False) else ():
+        for case in found.cases(item, PUBLIC, found.variant) if item.has(False) else ():
             if isinstance(case, KernelLaunch) and kernel in ("", _kernel_of(case, found.returns)):
                 return explorer(found, case, source, item)
     raise CourseError(f"{found.name} launches no kernel {kernel}; explore shows kernels, and check runs {found.file}")
