@@ -148,7 +148,7 @@ def test_an_array_of_four_axes_folds_into_tiles(browser, shown):
     assert widths == ["7"] * 6
     y = np.zeros_like(x)
     text = "def one(x, y):\n    t = cuda.threadIdx.x\n    y[1, 2, 3, t] = x[1, 2, 3, t]\n"
-    shown(explored_kernel(text, [x, y], block=7), "#step=1")
+    shown(explored_kernel(text, {"x": x, "y": y}, block=7), "#step=1")
     read = browser.run(f"[...{tiles.replace('x0', 'x')}].map(t => t.querySelectorAll('i.read').length)")
     assert read == [0, 0, 0, 0, 0, 7]
     browser.run("document.querySelector('#arrays i.read').dispatchEvent(new MouseEvent('mouseover', {bubbles: true}))")

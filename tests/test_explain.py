@@ -145,14 +145,9 @@ def test_the_page_draws_what_a_block_keeps_in_shared_memory():
     assert "k4 of %4: 12,000 bytes at 0, loop 1 to 2" in html and "k7 of %7: 12,000 bytes at 0, loop 2 to 3" in html
 
 
-def test_the_page_has_the_film_of_a_small_kernel_the_roofline_of_a_gpu_and_all_of_the_text(report):
-    html = ms.explain(softmax, "f32[2,40]", target="step", device="v100").html
-    assert "film of block 0, 3 frames" in html and "roofline of softmax on v100" in html
-    assert "film of block" not in ms.explain(softmax, "f32[64,1024]", target="step", device="v100").html  # too long to step at once
-    on_cpu = ms.explain(softmax, "f32[2,40]", target="cpu").html
-    assert "film of block" not in on_cpu and "roofline" not in on_cpu
-    taken = ms.explain(lambda x, i: np.exp(x[i]), "f32[8]", "i64[4]", target="step").html  # drawn indices may be outside
-    assert taken.startswith("<!doctype html>")
+def test_the_page_has_the_roofline_of_a_gpu_and_all_of_the_text(report):
+    assert "roofline of softmax on v100" in ms.explain(softmax, "f32[2,40]", target="step", device="v100").html
+    assert "roofline" not in ms.explain(softmax, "f32[2,40]", target="cpu").html
     folded = report.html.partition("<h2>Every stage as text</h2>")[2].partition("</main>")[0]
     text = re.sub(r"<[^>]+>", "", folded.replace("<summary>", "\n\n").replace("</summary>", "\n"))
     assert unescape(text).split("\n") == str(report).split("\n"), "all of it, in its order"

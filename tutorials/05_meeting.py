@@ -110,7 +110,8 @@ def wrong(arrays):
     return "" if np.isclose(arrays["y"][0], x.sum(), atol=1e-4) else "the sum is wrong"
 
 
-film_of_total = explored_kernel(total.replace("cuda.syncthreads()  # B", "pass"), [x, np.zeros(1, np.float32)], 1, 64, wrong=wrong)
+arrays = {"x": x, "y": np.zeros(1, np.float32)}
+film_of_total = explored_kernel(total.replace("cuda.syncthreads()  # B", "pass"), arrays, 1, 64, wrong=wrong)
 film_of_total
 
 # %% [markdown]
@@ -139,7 +140,7 @@ assert traffic.block_barriers_each == 7, "one after the first writes, one after 
 assert set(refusals) == {"A", "B"}
 assert refusals["B"].rule == "race" and "line 9" in str(refusals["B"])
 assert divergent.rule == "divergent-barrier"
-right_order, wrong_order = film_of_total.trial.verdict(film_of_total.trial.text)["orders"]
+right_order, wrong_order = film_of_total.trials[0].verdict(film_of_total.trials[0].text)["orders"]
 assert right_order["right"] and not wrong_order["right"] and right_order["number"] != wrong_order["number"]
 
 # %% [markdown]

@@ -53,7 +53,8 @@ class KernelBug(MinisitchError):
         super().__init__(message)
         self.rule = rule or message.partition(":")[0]
         self.line, self.thread = line, thread
-        self.kernel, self.places, self.seen, self.advice = "", (), "", ""
+        self.kernel, self.seen, self.advice = "", "", ""
+        self.places: tuple[tuple[int, str], ...] = ()
 
 
 class PassError(MinisitchError):

@@ -10,20 +10,13 @@ from html import escape
 from importlib.resources import files
 from keyword import kwlist
 
-import numpy as np
-
-from ..errors import MinisitchError
 from ..fuse import VIEWS, count, pattern_inputs
 from ..graph import Graph
-from ..kernel.text import KernelSource
+from ..kernel import Kernel
 from ..runtime import Stages
 from ..stitch.plan import StitchPlan
-from ..stitch.windows import WindowBody
 from ..strategies.kitsune.models.simulate import dataflow
 from ..strategies.kitsune.predict import workload
-from ..testing import random_inputs
-from .explore.trial import trial_of
-from .film import film
 from .picture import Arrow, Box, layered, lifetimes, thread_map
 from .svg import PALETTE, Picture
 from .timeline import timeline
@@ -32,8 +25,6 @@ SCHEMES = {"local": PALETTE[0], "regional": PALETTE[2], "global": PALETTE[4], "i
 MEANING = {"local": "in a register of the thread that reads it",
            "regional": "made and read by the same block",
            "global": "through memory, behind a grid barrier"}
-
-MOST_FILMED = 2_000  # elements of a kernel's arrays: to step it takes a third of a second
 
 WORDS = re.compile(rf"(?P<comment>#.*)|(?P<keyword>\b({'|'.join(kwlist)})\b)|(?P<number>\b\d[\w.]*)")
 STYLE = (files(__package__) / "page.css").read_text(encoding="utf-8")
@@ -61,8 +52,7 @@ def captioned(heading: str, words: str, *pictures: str) -> str:
 def content(name: str, stages: Stages, pictures: str, text: str) -> str:
     """The report's body: overview, ``pictures``, kernels, pipelines, and the text of all stages."""
     plan, colours = stages.plan, _colours(stages)
-    kernels = {source.kernel.name: (source, stitched, body)
-               for source, stitched, body in zip(stages.sources, stages.stitches, stages.bodies, strict=True)}
+    kernels = {kernel.name: (kernel, stitched) for kernel, stitched in zip(stages.kernels, stages.stitches, strict=True)}
     return "".join([
         f"<h1>{escape(name)}</h1><p>Strategy <b>{escape(plan.strategy)}</b>, scheduled for "
         f"<b>{escape(stages.device.name)}</b>.</p>",
@@ -133,29 +123,15 @@ def _few(words: Iterable[str], most: int) -> str:
 
 
 # ---------------------------------------------------------------- one kernel
-def _kernel(source: KernelSource, stitched: StitchPlan, body: WindowBody, colour: str) -> str:
-    """The pictures of one kernel: its operations, its threads, its shared memory, its film."""
-    kernel = source.kernel
+def _kernel(kernel: Kernel, stitched: StitchPlan, colour: str) -> str:
+    """The pictures of one kernel: its operations, its threads, its shared memory."""
     maps = dict.fromkeys(segment.thread_map for segment in kernel.segments)
     threads = "".join(f'<p>{escape(m.rule)}: {escape(m.why)}</p><div class="scroll">{thread_map(m) if m.threads > 1 else ""}</div>'
                       for m in maps)  # of a CPU the words say all: a range's rows follow each other
     return (f'<section class="kernel" style="--kernel:{colour}"><h2>Kernel <code>{escape(kernel.name)}</code></h2>'
             f'<div class="pair"><div><h3>Operations and their schemes</h3><p>{_legend(stitched)}</p>'
             f'<div class="scroll">{body_picture(stitched)}</div></div><div><h3>Threads</h3>{threads}</div></div>'
-            f'<div class="scroll">{lifetimes(kernel)}</div>{kernel_film(source, body)}</section>')
-
-
-def kernel_film(source: KernelSource, body: WindowBody) -> str:
-    """What the threads of the first block touch, if the text is CUDA's and short enough to step."""
-    if source.target != "cuda" or sum(b.size for b in source.kernel.parameters) > MOST_FILMED:
-        return ""
-    try:
-        trial = trial_of(source, body, random_inputs(body.graph, np.random.default_rng(0)))
-        drawn = film(trial.events(), source.text)
-    except MinisitchError:
-        return ""  # drawn inputs need not be valid indices
-    return ("<details><summary>Film of its first block, stepped on drawn inputs: a frame is what "
-            f'happens between two barriers</summary><div class="scroll">{drawn}</div></details>')
+            f'<div class="scroll">{lifetimes(kernel)}</div></section>')
 
 
 def _legend(stitched: StitchPlan) -> str:

@@ -110,7 +110,7 @@ def kernel_bug(rule: str, what: str, lines: tuple[str, ...], *places: tuple[int,
     line, who = places[-1] if places else (0, "")
     thread = re.search(r"block (\d+|\([\d, ]+\)) thread (\d+|\([\d, ]+\))", who)
     bug = KernelBug(f"{rule}: {what}" + "".join(quotes), rule, line, thread[0] if thread else "")
-    bug.kernel, bug.places = kernel, places  # type: ignore[assignment]
+    bug.kernel, bug.places = kernel, places
     return bug
 
 

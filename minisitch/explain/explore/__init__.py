@@ -22,7 +22,7 @@ ones, before any pass.
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
@@ -37,14 +37,13 @@ from ...fuse import STRATEGIES, count
 from ...lower import Stages, lower_program
 from ...reference import run
 from ...runtime import Jitted
-from ...simt import by_name
 from ...simt.source import text_of
 from ...simt.text import read_program
 from .frames import drawn
-from .links import graph_lines, kernel_lines, loop_lines, source_lines
+from .links import graph_lines, linked_lines, source_lines
 from .maps import thread_maps
 from .plans import sides, why
-from .small import SmallProgram, device_of, shortened
+from .small import GPUS, SmallProgram, shortened
 from .trial import MOST_CELLS, KernelTrial, changes, given, trial_of
 
 MOST_KERNELS = 8  # of a program that get a film
@@ -86,16 +85,15 @@ class Exploration(Page):
     def trials(self) -> tuple[KernelTrial, ...]:
         """The first kernels of the plan, each with inputs that the reference computes for it."""
         values = [value for *_, value in run(self.stages.graph, self.small.inputs, False)]
-        pairs = list(zip(self.stages.sources, self.stages.bodies, strict=True))[:MOST_KERNELS]
-        return tuple(trial_of(source, body, given(body, values)) for source, body in pairs)
+        return tuple(trial_of(source, body, given(body, values))
+                     for source, body in zip(self.stages.sources[:MOST_KERNELS], self.stages.bodies, strict=False))
 
     @property
     def notes(self) -> list[str]:
         """What the page says about its limits."""
         plan, device = self.stages.plan, self.stages.device
-        left = len(self.stages.sources) - len(self.trials)
         without = {"library calls": len(plan.library_calls), "pipelines": len(plan.pipelines),
-                   "more kernels": left}
+                   "more kernels": len(self.stages.sources) - len(self.trials)}
         machine = (f"for a GPU with {count(device.sms, 'multiprocessor')}, {device.threads_per_sm} "
                    f"threads on each, at most {device.max_block} in a block ({device.name})")
         return [*self.small.notes, machine, "kernels as they are before any pass",
@@ -103,10 +101,9 @@ class Exploration(Page):
 
     def data(self, saved: bool = False) -> dict[str, Any]:
         stages, name = self.stages, getattr(self.function, "__name__", "program")
-        kernels = []
-        for trial, source, body in zip(self.trials, stages.sources, stages.bodies, strict=False):
-            linked = {"lines": kernel_lines(source.text, body), "loop": loop_lines(str(source.kernel), body)}
-            kernels.append({**_kernel(trial, saved), **linked})
+        kernels = [{**_kernel(trial, saved), "lines": linked_lines(source.text, body),
+                    "loop": linked_lines(str(source.kernel), body)}
+                   for trial, source, body in zip(self.trials, stages.sources, stages.bodies, strict=False)]
         return {"name": name, "title": f"{name}, as {stages.plan.strategy} compiles it", "saved": saved,
                 "strategy": stages.plan.strategy, "notes": self.notes,
                 "source": source_lines(self.function, stages.graph),
@@ -119,54 +116,46 @@ class Exploration(Page):
 class KernelExploration(Page):
     """A kernel that somebody wrote, with one launch, as the page shows it."""
 
-    trial: KernelTrial
+    trials: tuple[KernelTrial]
     notes: tuple[str, ...] = ()
 
-    @property
-    def trials(self) -> tuple[KernelTrial, ...]:  # type: ignore[override]
-        return (self.trial,)
-
     def data(self, saved: bool = False) -> dict[str, Any]:
-        lines = [{"number": k, "text": text, "nodes": []} for k, text in enumerate(self.trial.text.splitlines(), 1)]
-        return {"name": self.trial.name, "title": self.trial.name, "saved": saved, "strategy": "kernel",
-                "notes": self.notes, "kernels": [{**_kernel(self.trial, saved), "lines": lines, "loop": []}]}
+        (trial,) = self.trials
+        lines = [{"number": k, "text": text, "nodes": []} for k, text in enumerate(trial.text.splitlines(), 1)]
+        kernels = [{**_kernel(trial, saved), "lines": lines, "loop": []}]
+        return {"title": trial.name, "saved": saved, "notes": self.notes, "kernels": kernels}
 
 
-def explored_kernel(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, Any], grid: int = 1,
-                    block: int = 64, *, name: str | None = None, inputs: Iterable[str] | None = None,
-                    outputs: Iterable[str] = (), wrong: Callable[[Mapping[str, Any]], str] | None = None,
-                    notes: Iterable[str] = (), **options: Any) -> KernelExploration:
+def explored_kernel(kernel: str | Callable[..., Any], arrays: Mapping[str, Any], grid: int = 1, block: int = 64, *,
+                    name: str | None = None, inputs: Iterable[str] | None = None, outputs: Iterable[str] = (),
+                    wrong: Callable[[Mapping[str, Any]], str] | None = None, notes: Iterable[str] = (),
+                    **options: Any) -> KernelExploration:
     """Explore a kernel of the dialect, as text or as a function, with one launch of small arrays.
 
-    ``arrays``, ``name``, ``inputs``, ``outputs`` and ``options`` are those of ``simt.step``. ``wrong``
-    says what is wrong with the arrays that a launch leaves, and nothing if they are right. Raises
-    MinisitchError for a function without source and for arrays that are no launch, and KernelBug for
-    a list of arrays if the text has no parameters that could be read.
+    ``arrays`` holds the arguments by parameter. ``name``, ``inputs``, ``outputs`` and ``options`` are
+    those of ``simt.step``. ``wrong`` says what is wrong with the arrays that a launch leaves, and
+    nothing if they are right. Raises MinisitchError for a function without source.
     """
     if not isinstance(kernel, str):
         kernel, name = text_of(kernel)
-    try:
+    written = frozenset(arrays)
+    with suppress(KernelBug):  # the page shows it
         program = read_program(kernel, name)
         name, written = program.name, program.written
-        arrays = arrays if isinstance(arrays, Mapping) else by_name(program, arrays)
-    except KernelBug:  # the page shows it
-        if not isinstance(arrays, Mapping):
-            raise
-        written = frozenset(arrays)
     start = {each: np.array(value) if isinstance(value, np.ndarray) else value for each, value in arrays.items()}
     holding = {*start} - written if inputs is None else {*inputs}
     pictures = tuple(drawn(each, "global", value.shape, f"{value.dtype}{list(value.shape)}", value if each in holding else None)
                      for each, value in start.items() if isinstance(value, np.ndarray))
     trial = KernelTrial(name or "kernel", kernel, grid, block, start, tuple(holding & {*start}), tuple(outputs), pictures, wrong,
                         options={"name": name, **options})
-    return KernelExploration(trial, (f"{count(grid, 'block')} of {count(block, 'thread')}", *notes))
+    return KernelExploration((trial,), (f"{count(grid, 'block')} of {count(block, 'thread')}", *notes))
 
 
 def explored(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any],
              strategy: str = "auto", gpu: str = "toy") -> Exploration:
     """Take a function down the road on small arrays. Raises the errors of the stages."""
     function = function.function if isinstance(function, Jitted) else function
-    small, device = shortened(function, args, kwargs), device_of(gpu)
+    small, device = shortened(function, args, kwargs), GPUS[gpu]
     stages = {strategy: lower_program(small.program, strategy, "cuda", device, passes=())}
     for name in STRATEGIES:
         with suppress(MinisitchError):  # a strategy that cannot plan the program is not compared
@@ -181,11 +170,7 @@ def _kernel(trial: KernelTrial, saved: bool) -> dict[str, Any]:
              "changes": [change._asdict() for change in possible]}
     if trial.cells > MOST_CELLS:
         return {**found, "arrays": [], "verdict": None, "tried": {}}
-    tried = {}
-    for change in possible if saved else ():
-        changed = trial.text.splitlines()
-        changed[change.line - 1] = change.text
-        tried[change.line] = trial.verdict("\n".join(changed))
+    tried = {change.line: trial.verdict(change.made_in(trial.text)) for change in possible if saved}
     return {**found, "arrays": trial.drawn, "verdict": trial.verdict(trial.text), "tried": tried}
 
 
@@ -196,8 +181,7 @@ def _rendered(data: dict[str, Any]) -> str:
                            for name in ("page.html", "explore.css", "explore.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     held = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    title = escape(f"{data['name']}: {data['strategy']}")
-    parts = {"TITLE": title, "DIGEST": digest, "STYLE": style, "SCRIPT": script, "DATA": held}
+    parts = {"TITLE": escape(data["title"]), "DIGEST": digest, "STYLE": style, "SCRIPT": script, "DATA": held}
     for name, text in parts.items():
         page = page.replace("{" + name + "}", text, 1)
     return page

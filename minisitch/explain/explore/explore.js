@@ -542,9 +542,9 @@ function map() {
     for (let k = 0; k < across; k += 1) {
       const column = Math.floor(k * wide);
       const part = found.splits > 1 ? Math.floor(column / found.chunk) : 0;
-      const task = Math.floor(row / found.together) * found.splits + part;
+      const task = Math.floor(row / found.rows_per_block) * found.splits + part;
       const block = task % found.blocks;
-      const thread = (row % found.together) * found.each + ((column - part * found.chunk) % found.each);
+      const thread = (row % found.rows_per_block) * found.threads_per_row + ((column - part * found.chunk) % found.threads_per_row);
       const through = Math.max(column, Math.floor((k + 1) * wide) - 1);
       const many = through > column ? `columns ${column} to ${through}` : `column ${column}`;
       cells.push(make("i", { class: `b${block % 8}${Math.floor(thread / 32) % 2 ? " second" : ""}`, "data-said":

@@ -78,10 +78,9 @@ def _block_of(bug: KernelBug | None) -> int:
 def _refusal(bug: KernelBug, block: int, steps: Sequence[FilmStep]) -> FilmStep:
     """The last step of a refused launch: lines that its message quotes, and who stands there."""
     before = [step for step in steps if step["block"] == block]
-    places: list[tuple[int, str]] = list(bug.places)
-    threads = [int(t) for _, who in places for t in re.findall(r"thread (\d+)", who)]
+    threads = [int(t) for _, who in bug.places for t in re.findall(r"thread (\d+)", who)]
     return {"block": max(block, 0), "barriers": before[-1]["barriers"] if before else 0, "line": bug.line,
-            "does": [], "refused": [list(place) for place in places], "threads": threads}
+            "does": [], "refused": [list(place) for place in bug.places], "threads": threads}
 
 
 def _steps(events: Sequence[FilmEvent], lines: Sequence[str], largest: Cells) -> list[FilmStep]:
@@ -91,7 +90,7 @@ def _steps(events: Sequence[FilmEvent], lines: Sequence[str], largest: Cells) ->
     for event, visit in zip(events, _visits(events, lines), strict=True):
         paths.setdefault(event.thread, {})[visit] = None
         deed = found.setdefault(visit, {}).setdefault((event.what, event.array), [])
-        deed.append((event.thread, _flat(event.cell, largest[event.array]), shown(event.value)))
+        deed.append((event.thread, _flat(event, largest), shown(event.value)))
     return [{"line": visit[0], "does": [_deed(*deed, who) for deed, who in found[visit].items()]}
             for visit in _merged(paths.values())]
 
@@ -139,12 +138,9 @@ def _merged(paths: Iterable[Iterable[Visit]]) -> list[Visit]:
     return order
 
 
-def _flat(cell: Sequence[int], largest: Sequence[int]) -> int:
-    """The number of a cell, counted row by row, in an array with these largest indices."""
-    number = 0
-    for index, most in zip(cell, largest, strict=True):
-        number = number * (most + 1) + index
-    return number
+def _flat(event: FilmEvent, largest: Cells) -> int:
+    """The number of the event's cell, counted row by row in its array."""
+    return int(np.ravel_multi_index(event.cell, [most + 1 for most in largest[event.array]])) if event.cell else 0
 
 
 def shown(value: Any) -> str:

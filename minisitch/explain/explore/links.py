@@ -21,18 +21,18 @@ NODE, NAME = re.compile(r"%(\d+)"), re.compile(r"\b[vrkpa](\d+)(?:_\d+)?\b")
 LinkedLine = dict[str, Any]  # its number, its text, and the ids of its nodes
 
 
-def kernel_lines(text: str, body: Body) -> list[LinkedLine]:
-    """The lines of a kernel's CUDA text."""
-    own = []
-    for line in text.splitlines():
-        code, _, comment = line.partition("# ")
-        own.append({int(i) for i in NODE.findall(comment) or NAME.findall(code)})
-    return _numbered(text, own, body)
-
-
-def loop_lines(text: str, body: Body) -> list[LinkedLine]:
-    """The lines of a printed loop program."""
-    return _numbered(text, [{int(i) for i in NODE.findall(line) or NAME.findall(line)} for line in text.splitlines()], body)
+def linked_lines(text: str, body: Body) -> list[LinkedLine]:
+    """The lines of a kernel's CUDA text, or of a printed loop program."""
+    lines = text.splitlines()
+    own = [{int(i) for i in NODE.findall(line) or NAME.findall(line)} for line in lines]
+    found: list[LinkedLine] = []
+    for k, line in enumerate(lines):
+        inside = set().union(*(own[each] for each in _inside(lines, k)))
+        nodes = sorted({body.origin[i] for i in own[k] or inside if i < len(body.origin)})
+        if not nodes and "sync" in line:
+            nodes = found[-1]["nodes"]
+        found.append({"number": k + 1, "text": line, "nodes": nodes})
+    return found
 
 
 def graph_lines(graph: Graph) -> list[LinkedLine]:
@@ -56,19 +56,6 @@ def source_lines(function: Callable[..., Any], graph: Graph) -> list[LinkedLine]
             at.setdefault(int(number), []).append(node.id)
     numbers = sorted({*range(first, first + len(lines)), *at})
     return [{"number": n, "text": whole[n - 1], "nodes": at.get(n, [])} for n in numbers]
-
-
-def _numbered(text: str, own: Sequence[set[int]], body: Body) -> list[LinkedLine]:
-    """Lines with nodes of the whole graph."""
-    lines = text.splitlines()
-    found: list[LinkedLine] = []
-    for k, line in enumerate(lines):
-        inside = set().union(*(own[each] for each in _inside(lines, k)))
-        nodes = sorted({body.origin[i] for i in own[k] or inside if i < len(body.origin)})
-        if not nodes and "sync" in line:
-            nodes = found[-1]["nodes"]
-        found.append({"number": k + 1, "text": line, "nodes": nodes})
-    return found
 
 
 def _inside(lines: Sequence[str], k: int) -> range:

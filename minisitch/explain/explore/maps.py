@@ -13,15 +13,11 @@ COLUMNS = (1, 7, 32, 33, 100, 256, 1000, 1025, 8192, 262_144)
 SHOWN = ("toy", "v100", "h100")
 
 
+FIELDS = ("blocks", "threads", "rows_per_block", "threads_per_row", "splits", "chunk", "rule", "why")
+
+
 def thread_maps() -> dict[str, Any]:
     """For each GPU the maps of all ``rows`` and ``columns``, row by row."""
-    return {"rows": ROWS, "columns": COLUMNS, "gpus": {
-        name: [_record(rows, columns, name) for rows in ROWS for columns in COLUMNS]
-        for name in SHOWN}}
-
-
-def _record(rows: int, columns: int, gpu: str) -> dict[str, Any]:
-    found = map_rows(rows, columns, GPUS[gpu])
-    return {"blocks": found.blocks, "threads": found.threads, "together": found.rows_per_block,
-            "each": found.threads_per_row, "splits": found.splits, "chunk": found.chunk,
-            "rule": found.rule, "why": found.why}
+    found = {gpu: [map_rows(rows, columns, GPUS[gpu]) for rows in ROWS for columns in COLUMNS] for gpu in SHOWN}
+    return {"rows": ROWS, "columns": COLUMNS,
+            "gpus": {gpu: [{field: getattr(each, field) for field in FIELDS} for each in maps] for gpu, maps in found.items()}}

@@ -10,9 +10,8 @@ the text, as the hardware did it before 2017. Then one side of the race goes ahe
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,21 +26,14 @@ from ...simt.values import given
 from .frames import shown
 
 FAR = 1e-3  # sums in another order differ by less; four digits show it
-DEEDS = {"read": "reads", "write": "writes", "atomic": "changes"}
 Deed = tuple[int, int, int, str, str, tuple[int, ...], int]  # block, thread, line, what, array, cell, how often before
-Ahead = Callable[[Thread], int]  # threads with a smaller number go as far as they can first
+Deeds = dict[Deed, tuple[int, FilmEvent]]  # in the order of the launch, numbered
 
 
 class Unchecked(Recorded):
     """An array that takes every access inside its shape."""
 
     __slots__ = ()
-
-    def load(self, site: int, index: Any, turn: None = None) -> Any:
-        return super().load(site, index)
-
-    def store(self, site: int, index: Any, value: Any, turn: None = None) -> None:
-        super().store(site, index, value)
 
     def overwrite(self, access: Any, site: int, cell: int, value: Any) -> None:
         self.data[cell] = self.convert(value) if self.wraps else value
@@ -53,13 +45,27 @@ class Unchecked(Recorded):
     require_order = require_written = require_owner = see
 
 
+class Way(NamedTuple):
+    """An order of threads. One side of a race goes ``ahead`` of all others, or comes late.
+
+    A side is the ``number`` of a warp, or of a thread if ``size`` is 1. ``backwards``: the last block
+    comes first.
+    """
+
+    words: str
+    size: int = 1
+    number: int = -1  # of no thread
+    ahead: bool = True
+    backwards: bool = False
+
+
 class OrderedMachine(Machine):
-    """A launch in one order: ``ahead`` first, then who is furthest behind in the text.
+    """A launch in one order: of the threads that may go on, those that are furthest behind in the text.
 
     The threads of a block are through with it before the next block begins.
     """
 
-    ahead: Ahead
+    way: Way
 
     def turn(self, block: Block) -> None:
         ready = block.threads
@@ -68,18 +74,13 @@ class OrderedMachine(Machine):
                 self.resume(thread)
             ready = [thread for warp in block.warps if self.meetings for thread in self.meet(warp)]
             if not ready:
-                may = [t for t in block.threads if t.stop[0] == START or self.spins(t)]
-                rank = {thread: (self.ahead(thread), thread.stop[0]) for thread in may}
-                ready = [thread for thread in may if rank[thread] == min(rank.values())]
+                rank = {t: self.rank(t) for t in block.threads if t.stop[0] == START or self.spins(t)}
+                ready = [thread for thread in rank if rank[thread] == min(rank.values())]
         super().turn(block)
 
-
-class Way(NamedTuple):
-    """An order of threads, in words and as a rank; or the blocks from the last one on."""
-
-    words: str
-    ahead: Ahead = lambda _: 0
-    backwards: bool = False
+    def rank(self, thread: Thread) -> tuple[bool, int]:
+        """Threads of the smallest rank go on."""
+        return (thread.trace.stamp.thread // self.way.size == self.way.number) != self.way.ahead, thread.stop[0]
 
 
 class Run(NamedTuple):
@@ -87,49 +88,41 @@ class Run(NamedTuple):
 
     words: str
     arrays: dict[str, Any]
-    deeds: dict[Deed, tuple[int, FilmEvent]]
+    deeds: Deeds
 
 
 def orders(trial: Any, text: str, bug: KernelBug) -> list[dict[str, Any]]:
     """Two orders whose results differ, or one if no other number was found. None of another bug."""
-    places: list[tuple[int, str]] = list(bug.places)
-    sides = [(int(m[1]), int(m[2])) for _, who in places if (m := re.fullmatch(r"block (\d+) thread (\d+)", who))]
+    sides = [(int(m[1]), int(m[2])) for _, who in bug.places if (m := re.fullmatch(r"block (\d+) thread (\d+)", who))]
     if bug.rule != "race" or len(sides) != 2:  # of a grid of one axis
         return []
-    first: Run | None = None
+    runs: list[Run] = []
     found: list[dict[str, Any]] = []
     for way in _ways(*sides):
         with suppress(MinisitchError):  # this order breaks another rule
-            run = _launched(trial, text, way)
-            first = first or run
-            if at := _different(first.arrays, run.arrays):
-                met, at_the_race = _meeting(first, run, bug)
-                found = [_told(trial, each, at, met) for each in (first, run)]
+            runs.append(_launched(trial, text, way))
+            if at := _different(runs[0].arrays, runs[-1].arrays):
+                met, at_the_race = _meeting(runs[0], runs[-1], bug)
+                found = [_told(trial, run, at, met) for run in (runs[0], runs[-1])]
                 if at_the_race:
                     break
     if not found:
-        return [_told(trial, first, None, set())] if first else []
+        return [_told(trial, run, None, set()) for run in runs[:1]]
     if found[0]["right"] and found[1]["right"]:  # both are right for all that is known
         found = [{**order, "right": None} for order in found]
     return sorted(found, key=lambda order: order["right"] is False)
 
 
 def _ways(one: tuple[int, int], other: tuple[int, int]) -> Iterator[Way]:
-    """All together, then each side of a race late and ahead. A side is a block and a thread."""
+    """All together, then each side of the race late and ahead. A side is given by its block and thread."""
     yield Way("All threads take each line together.")
     if one[0] != other[0]:
         yield Way("The last block comes first.", backwards=True)
         return
     size, who = (WARP, "Warp") if one[1] // WARP != other[1] // WARP else (1, "Thread")
-
-    for side in (one[1] // size, other[1] // size):
-        yield Way(f"{who} {side} is late: it goes on where the others wait.", partial(_rank, size, side, 1))
-        yield Way(f"{who} {side} is ahead: it runs up to the next barrier alone.", partial(_rank, size, side, -1))
-
-
-def _rank(size: int, side: int, own: int, thread: Thread) -> int:
-    """``own`` for the threads of one warp, or for one thread."""
-    return own * (thread.trace.stamp.thread // size == side)
+    for number in (one[1] // size, other[1] // size):
+        yield Way(f"{who} {number} is late: it goes on where the others wait.", size, number, False)
+        yield Way(f"{who} {number} is ahead: it runs up to the next barrier alone.", size, number)
 
 
 def _launched(trial: Any, text: str, way: Way) -> Run:
@@ -142,13 +135,13 @@ def _launched(trial: Any, text: str, way: Way) -> Run:
                  for name in program.parameters]
     at_once = trial.grid if program.waits_for("grid.sync", "while") else 1
     machine = OrderedMachine(program, arguments, now, 0, at_once, trial.rounds, trial.options.get("shared", SHARED_BYTES))
-    machine.ahead, machine.kind = way.ahead, Unchecked
+    machine.way, machine.kind = way, Unchecked
     machine.pauses |= {site for site, verb in enumerate(machine.verbs) if verb in ("load", "store")}
     machine.waiting_to_start = list(range(trial.grid))[::1 if way.backwards else -1]
     with np.errstate(all="ignore"):
         machine.run()
     times: Counter[tuple[Any, ...]] = Counter()
-    deeds = {}
+    deeds: Deeds = {}
     for at, e in enumerate(film):
         key = (e.block, e.thread, e.line, e.what, e.array, e.cell)
         deeds[*key, times[key]] = at, e
@@ -157,11 +150,10 @@ def _launched(trial: Any, text: str, way: Way) -> Run:
 
 
 def _different(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, int] | None:
-    """A cell in which two launches differ by more than rounding: of the first such array the farthest."""
-    for name in [name for name, each in one.items() if isinstance(each, np.ndarray) and each.size]:
-        a, b = (np.nan_to_num(each[name].astype(np.float64), posinf=1e300, neginf=-1e300).reshape(-1) for each in (one, other))
-        far = np.abs(a - b) / np.maximum(1e-30, np.maximum(np.abs(a), np.abs(b)))
-        if far.max() > FAR:
+    """The first cell in which two launches differ by more than rounding."""
+    for name in [name for name, each in one.items() if isinstance(each, np.ndarray)]:
+        far = ~np.isclose(one[name], other[name], rtol=FAR, atol=0, equal_nan=True)
+        if far.any():
             return name, int(np.argmax(far))
     return None
 
@@ -181,18 +173,18 @@ def _meeting(one: Run, other: Run, bug: KernelBug) -> tuple[set[Deed], bool]:
                 found.append({deed, before})
             if e.what == "write":
                 last[cell] = deed
-    own: set[tuple[int, str]] = {*bug.places}
+    own = {*bug.places}
     refused = [met for met in found if {(line, f"block {b} thread {t}") for b, t, line, *_ in met} == own]
     return next(iter(refused or found), set()), bool(refused)
 
 
 def _told(trial: Any, run: Run, at: tuple[str, int] | None, met: set[Deed]) -> dict[str, Any]:
     """One order for the page. ``right`` is None where nobody knows the right number."""
-    did = [f"line {e.line}: thread {e.thread} {DEEDS.get(e.what, e.what)} {e.array}{list(e.cell)} = {shown(e.value)}"
+    did = [f"line {e.line}: thread {e.thread} {e.what}s {e.array}{list(e.cell)} = {shown(e.value)}"
            for _, e in sorted(run.deeds[deed] for deed in met if deed in run.deeds)]
     number = ""
     if at is not None:
         name, flat = at
-        where = ", ".join(map(str, np.unravel_index(flat, run.arrays[name].shape)))
-        number = f"{name}[{where}] = {shown(run.arrays[name].reshape(-1)[flat].item())}"
+        place = [*map(int, np.unravel_index(flat, run.arrays[name].shape))]
+        number = f"{name}{place} = {shown(run.arrays[name].reshape(-1)[flat].item())}"
     return {"words": run.words, "did": did, "number": number, "right": None if trial.wrong is None else not trial.wrong(run.arrays)}

@@ -7,7 +7,7 @@ ends. Decisions about the cut come first, then those about one of its ends. ``ru
 for each rule: what it says, and what would have to be different.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
 from importlib.resources import files
 from itertools import combinations, pairwise
@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from ...fuse import VIEWS, Decision, FusionPlan
 from ...graph import Graph
 from ...lower import Stages
-from ...strategies.cost import traffic
-from ...strategies.kitsune.predict import pipeline_traffic
+from ..compare import row_of
 
 MOST_NODES = 40  # whose pairs are all in the page; in larger programs, those that an edge joins
 MOST_LINES = 2_000  # of a strategy's text, to compare
+FIGURES = ("kernels", "library_calls", "bytes_read", "bytes_written", "block_barriers", "grid_barriers")
 JOINED, APART = ("fuse", "pipeline"), ("keep apart",)  # verdicts
 EVERYWHERE = ("no-fusion", "region")  # rules about the whole program
 
@@ -171,25 +171,10 @@ def sides(stages: Mapping[str, Stages]) -> dict[str, Any]:
 
 
 def _side(stages: Stages) -> dict[str, Any]:
-    plan, kernels = stages.plan, stages.kernels
-    moved = [traffic(kernel) for kernel in kernels]
-    moved += [pipeline_traffic(flow.body.graph, flow.source.pipeline, stages.device)
-              for flow in stages.flows]
-    figures = {"kernels": len(kernels) + len(stages.flows),
-               "library calls": len(plan.library_calls),
-               "bytes read": sum(each.read for each in moved),
-               "bytes written": sum(each.written for each in moved),
-               "block barriers": sum(kernel.block_barriers for kernel in kernels),
-               "grid barriers": sum(kernel.grid_barriers for kernel in kernels)}
-    sharing = Sharing(plan, ())
-    lines = [line for text in _texts(stages) for line in text.splitlines()]
-    return {"figures": figures, "lines": lines[:MOST_LINES],
-            "graph": [str(node).partition("  # ")[0] for node in plan.graph.nodes],
+    row, sharing = row_of("", stages), Sharing(stages.plan, ())
+    texts = dict.fromkeys([*(s.text for s in stages.sources), *(flow.source.text for flow in stages.flows)])
+    return {"figures": {name.replace("_", " "): getattr(row, name) for name in FIGURES},
+            "lines": [line for text in texts for line in text.splitlines()][:MOST_LINES],
+            "graph": [str(node).partition("  # ")[0] for node in stages.graph.nodes],
             "owners": {node: sorted(owners) for node, owners in sorted(sharing.owners.items())},
-            "kinds": [pattern.kind for pattern in plan.patterns]}
-
-
-def _texts(stages: Stages) -> Iterator[str]:
-    """The text of each different kernel, then of each pipeline."""
-    yield from dict.fromkeys(source.text for source in stages.sources)
-    yield from dict.fromkeys(flow.source.text for flow in stages.flows)
+            "kinds": [pattern.kind for pattern in stages.plan.patterns]}

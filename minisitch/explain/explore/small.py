@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...device import DEVICES, Device
+from ...device import DEVICES
 from ...trace import Program, trace
 from ...trace.tree import flatten, unflatten
 
@@ -30,11 +30,6 @@ class SmallProgram:
     program: Program
     inputs: tuple[np.ndarray, ...]
     notes: tuple[str, ...] = ()
-
-
-def device_of(name: str) -> Device:
-    """A GPU by name. ``toy`` has one multiprocessor, for two blocks of 64 threads."""
-    return GPUS[name]
 
 
 def shortened(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> SmallProgram:

@@ -18,7 +18,6 @@ import numpy as np
 from ... import simt
 from ...errors import KernelBug, MinisitchError
 from ...kernel.text import KernelSource
-from ...simt.record import FilmEvent
 from ...stitch.windows import WindowBody
 from ...testing.judge import judge
 from .frames import Reel, drawn, film
@@ -37,6 +36,11 @@ class Change(NamedTuple):
     line: int
     what: str  # "barrier" or "guard"
     text: str
+
+    def made_in(self, text: str) -> str:
+        """A text with this change."""
+        lines = text.splitlines()
+        return "\n".join([*lines[:self.line - 1], self.text, *lines[self.line:]])
 
 
 @dataclass(frozen=True)
@@ -93,54 +97,42 @@ class KernelTrial:
         refusal, and ``orders`` is what a race does to the numbers. ``right`` is whether an accepted
         text leaves the right numbers, None if nobody knows, and ``counts`` is its traffic.
         """
-        arrays, reel = self.fresh(), Reel()
-        shapes = {name: np.shape(each) for name, each in self.start.items()}
+        arrays, reel, found = self.fresh(), Reel(), None
         said: dict[str, Any] = {"ok": False, "rule": "launch", "message": "", "places": [], "orders": []}
         try:
-            traffic = self._launch(text, arrays, reel, seed)
+            traffic = simt.step(text, arrays, self.grid, self.block, seed, inputs=self.inputs, outputs=self.outputs,
+                                rounds=self.rounds, record=reel, **self.options)
+            wrong = self.wrong(arrays) if self.wrong else ""
+            said |= {"ok": True, "rule": "", "right": not wrong if self.wrong else None, "message": wrong, "counts": str(traffic)}
         except KernelBug as bug:
-            message = str(bug).partition("\n")[0]
-            return {**said, "rule": bug.rule, "message": message, "orders": orders(self, text, bug),
-                    "places": list(map(list, bug.places)), "film": film(reel, text, shapes, bug)}
+            found = bug
+            said |= {"rule": bug.rule, "message": str(bug).partition("\n")[0], "orders": orders(self, text, bug),
+                     "places": list(map(list, bug.places))}
         except MinisitchError as problem:
-            return {**said, "message": str(problem), "film": film(reel, text, shapes)}
-        wrong = self.wrong(arrays) if self.wrong else ""
-        return {**said, "ok": True, "rule": "", "right": not wrong if self.wrong else None, "message": wrong,
-                "counts": str(traffic), "film": film(reel, text, shapes)}
-
-    def events(self) -> list[FilmEvent]:
-        """The film of the kernel's own text. Raises MinisitchError if the stepper refuses it."""
-        self._launch(self.text, self.fresh(), reel := Reel(), 0)
-        return reel
-
-    def _launch(self, text: str, arrays: dict[str, Any], reel: Reel, seed: int) -> simt.Traffic:
-        return simt.step(text, arrays, self.grid, self.block, seed, inputs=self.inputs, outputs=self.outputs,
-                         rounds=self.rounds, record=reel, **self.options)
+            said["message"] = str(problem)
+        return {**said, "film": film(reel, text, {name: np.shape(each) for name, each in self.start.items()}, found)}
 
 
 def trial_of(source: KernelSource, body: WindowBody, values: Sequence[np.ndarray]) -> KernelTrial:
     """A kernel of the compiler. ``values`` are its body's inputs, in order."""
     kernel, graph = source.kernel, body.graph
-    given, start, pictures = iter(values), {}, []
+    held = dict(zip([b.name for b in kernel.buffers if b.scope == "input"], values, strict=False))
+    start = {b.name: held[b.name].reshape(-1)[:b.size] if b.name in held else np.zeros(b.size, b.dtype) for b in kernel.parameters}
+    pictures = []
     for b in kernel.buffers:
-        value = next(given) if b.scope == "input" else None
-        if b.scope not in ("register", "shared"):
-            start[b.name] = np.zeros(b.size, b.dtype)
-            if value is not None:
-                start[b.name][:] = value.reshape(-1)[:b.size]
         if b.scope != "register" and kernel.owners[b.name] == b.name:
             node = graph[b.node]
             shape = node.type.shape if node.type.size == b.size else (b.size,)
             words = f"{b.scope}, %{body.origin[b.node]} {node.op}, {b.dtype}{list(shape)}"
-            pictures.append(drawn(b.name, "shared" if b.scope == "shared" else "global", shape, words, value))
+            pictures.append(drawn(b.name, "shared" if b.scope == "shared" else "global", shape, words, held.get(b.name)))
 
     def wrong(arrays: Mapping[str, Any]) -> str:
         made = [arrays[f"y{k}"].reshape(graph[o].type.shape) for k, o in enumerate(graph.outputs)]
         return "; ".join(each.why for each in judge(graph, values, made) if not each.ok)
 
     inputs, outputs = (tuple(b.name for b in kernel.parameters if b.scope == scope) for scope in ("input", "output"))
-    return KernelTrial(kernel.name, source.text, kernel.grid, kernel.block, {b.name: start[b.name] for b in kernel.parameters},
-                       inputs, outputs, tuple(pictures), wrong, options={"wave": kernel.grid})
+    return KernelTrial(kernel.name, source.text, kernel.grid, kernel.block, start, inputs, outputs, tuple(pictures), wrong,
+                       {"wave": kernel.grid})
 
 
 def given(body: WindowBody, values: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
