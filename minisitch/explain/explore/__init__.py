@@ -120,10 +120,8 @@ class KernelExploration(Page):
     notes: tuple[str, ...] = ()
 
     def data(self, saved: bool = False) -> dict[str, Any]:
-        (trial,) = self.trials
-        lines = [{"number": k, "text": text, "nodes": []} for k, text in enumerate(trial.text.splitlines(), 1)]
-        kernels = [{**_kernel(trial, saved), "lines": lines, "loop": []}]
-        return {"title": trial.name, "saved": saved, "notes": self.notes, "kernels": kernels}
+        (kernel,) = (_kernel(trial, saved) for trial in self.trials)
+        return {"title": kernel["name"], "saved": saved, "notes": self.notes, "kernels": [kernel]}
 
 
 def explored_kernel(kernel: str | Callable[..., Any], arrays: Mapping[str, Any], grid: int = 1, block: int = 64, *,
@@ -166,7 +164,8 @@ def explored(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any],
 def _kernel(trial: KernelTrial, saved: bool) -> dict[str, Any]:
     """One kernel as the page shows it. ``tried`` are the verdicts on its changes, by line."""
     possible = changes(trial.text)
-    found = {"name": trial.name, "grid": trial.grid, "block": trial.block,
+    lines = [{"number": number, "text": text, "nodes": []} for number, text in enumerate(trial.text.splitlines(), 1)]
+    found = {"name": trial.name, "grid": trial.grid, "block": trial.block, "lines": lines, "loop": [],
              "changes": [change._asdict() for change in possible]}
     if trial.cells > MOST_CELLS:
         return {**found, "arrays": [], "verdict": None, "tried": {}}

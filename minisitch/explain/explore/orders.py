@@ -45,7 +45,7 @@ class Unchecked(Recorded):
     require_order = require_written = require_owner = see
 
 
-class Way(NamedTuple):
+class ThreadOrder(NamedTuple):
     """An order of threads. One side of a race goes ``ahead`` of all others, or comes late.
 
     A side is the ``number`` of a warp, or of a thread if ``size`` is 1. ``backwards``: the last block
@@ -65,7 +65,7 @@ class OrderedMachine(Machine):
     The threads of a block are through with it before the next block begins.
     """
 
-    way: Way
+    order: ThreadOrder
 
     def turn(self, block: Block) -> None:
         ready = block.threads
@@ -80,10 +80,10 @@ class OrderedMachine(Machine):
 
     def rank(self, thread: Thread) -> tuple[bool, int]:
         """Threads of the smallest rank go on."""
-        return (thread.trace.stamp.thread // self.way.size == self.way.number) != self.way.ahead, thread.stop[0]
+        return (thread.trace.stamp.thread // self.order.size == self.order.number) != self.order.ahead, thread.stop[0]
 
 
-class Run(NamedTuple):
+class OrderedLaunch(NamedTuple):
     """A launch in one order: its arrays at the end, and every access that it made."""
 
     words: str
@@ -96,11 +96,11 @@ def orders(trial: Any, text: str, bug: KernelBug) -> list[dict[str, Any]]:
     sides = [(int(m[1]), int(m[2])) for _, who in bug.places if (m := re.fullmatch(r"block (\d+) thread (\d+)", who))]
     if bug.rule != "race" or len(sides) != 2:  # of a grid of one axis
         return []
-    runs: list[Run] = []
+    runs: list[OrderedLaunch] = []
     found: list[dict[str, Any]] = []
-    for way in _ways(*sides):
+    for order in _ways(*sides):
         with suppress(MinisitchError):  # this order breaks another rule
-            runs.append(_launched(trial, text, way))
+            runs.append(_launched(trial, text, order))
             if at := _different(runs[0].arrays, runs[-1].arrays):
                 met, at_the_race = _meeting(runs[0], runs[-1], bug)
                 found = [_told(trial, run, at, met) for run in (runs[0], runs[-1])]
@@ -113,19 +113,19 @@ def orders(trial: Any, text: str, bug: KernelBug) -> list[dict[str, Any]]:
     return sorted(found, key=lambda order: order["right"] is False)
 
 
-def _ways(one: tuple[int, int], other: tuple[int, int]) -> Iterator[Way]:
+def _ways(one: tuple[int, int], other: tuple[int, int]) -> Iterator[ThreadOrder]:
     """All together, then each side of the race late and ahead. A side is given by its block and thread."""
-    yield Way("All threads take each line together.")
+    yield ThreadOrder("All threads take each line together.")
     if one[0] != other[0]:
-        yield Way("The last block comes first.", backwards=True)
+        yield ThreadOrder("The last block comes first.", backwards=True)
         return
     size, who = (WARP, "Warp") if one[1] // WARP != other[1] // WARP else (1, "Thread")
     for number in (one[1] // size, other[1] // size):
-        yield Way(f"{who} {number} is late: it goes on where the others wait.", size, number, False)
-        yield Way(f"{who} {number} is ahead: it runs up to the next barrier alone.", size, number)
+        yield ThreadOrder(f"{who} {number} is late: it goes on where the others wait.", size, number, False)
+        yield ThreadOrder(f"{who} {number} is ahead: it runs up to the next barrier alone.", size, number)
 
 
-def _launched(trial: Any, text: str, way: Way) -> Run:
+def _launched(trial: Any, text: str, order: ThreadOrder) -> OrderedLaunch:
     film: list[FilmEvent] = []
     arrays = trial.fresh()
     names = frozenset(name for name, each in arrays.items() if isinstance(each, np.ndarray))
@@ -135,9 +135,9 @@ def _launched(trial: Any, text: str, way: Way) -> Run:
                  for name in program.parameters]
     at_once = trial.grid if program.waits_for("grid.sync", "while") else 1
     machine = OrderedMachine(program, arguments, now, 0, at_once, trial.rounds, trial.options.get("shared", SHARED_BYTES))
-    machine.way, machine.kind = way, Unchecked
+    machine.order, machine.kind = order, Unchecked
     machine.pauses |= {site for site, verb in enumerate(machine.verbs) if verb in ("load", "store")}
-    machine.waiting_to_start = list(range(trial.grid))[::1 if way.backwards else -1]
+    machine.waiting_to_start = list(range(trial.grid))[::1 if order.backwards else -1]
     with np.errstate(all="ignore"):
         machine.run()
     times: Counter[tuple[Any, ...]] = Counter()
@@ -146,7 +146,7 @@ def _launched(trial: Any, text: str, way: Way) -> Run:
         key = (e.block, e.thread, e.line, e.what, e.array, e.cell)
         deeds[*key, times[key]] = at, e
         times[key] += 1
-    return Run(way.words, arrays, deeds)
+    return OrderedLaunch(order.words, arrays, deeds)
 
 
 def _different(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, int] | None:
@@ -158,7 +158,7 @@ def _different(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, int] | 
     return None
 
 
-def _meeting(one: Run, other: Run, bug: KernelBug) -> tuple[set[Deed], bool]:
+def _meeting(one: OrderedLaunch, other: OrderedLaunch, bug: KernelBug) -> tuple[set[Deed], bool]:
     """A write and another access of its cell that come the other way round in the other launch.
 
     The second result is whether these are the accesses that the stepper refused, which are preferred.
@@ -178,7 +178,7 @@ def _meeting(one: Run, other: Run, bug: KernelBug) -> tuple[set[Deed], bool]:
     return next(iter(refused or found), set()), bool(refused)
 
 
-def _told(trial: Any, run: Run, at: tuple[str, int] | None, met: set[Deed]) -> dict[str, Any]:
+def _told(trial: Any, run: OrderedLaunch, at: tuple[str, int] | None, met: set[Deed]) -> dict[str, Any]:
     """One order for the page. ``right`` is None where nobody knows the right number."""
     did = [f"line {e.line}: thread {e.thread} {e.what}s {e.array}{list(e.cell)} = {shown(e.value)}"
            for _, e in sorted(run.deeds[deed] for deed in met if deed in run.deeds)]

@@ -94,8 +94,9 @@ class KernelTrial:
         """What the stepper says about a text of this kernel under one seed.
 
         ``ok`` is whether it was accepted. ``rule``, ``message`` and ``places`` are those of a
-        refusal, and ``orders`` is what a race does to the numbers. ``right`` is whether an accepted
-        text leaves the right numbers, None if nobody knows, and ``counts`` is its traffic.
+        refusal, without its advice: what to write is for the student to find. ``orders`` is what a
+        race does to the numbers. ``right`` is whether an accepted text leaves the right numbers,
+        None if nobody knows, and ``counts`` is its traffic.
         """
         arrays, reel, found = self.fresh(), Reel(), None
         said: dict[str, Any] = {"ok": False, "rule": "launch", "message": "", "places": [], "orders": []}
@@ -106,8 +107,8 @@ class KernelTrial:
             said |= {"ok": True, "rule": "", "right": not wrong if self.wrong else None, "message": wrong, "counts": str(traffic)}
         except KernelBug as bug:
             found = bug
-            said |= {"rule": bug.rule, "message": str(bug).partition("\n")[0], "orders": orders(self, text, bug),
-                     "places": list(map(list, bug.places))}
+            message = str(bug).replace(bug.advice, "", 1).partition("\n")[0]
+            said |= {"rule": bug.rule, "message": message, "orders": orders(self, text, bug), "places": list(map(list, bug.places))}
         except MinisitchError as problem:
             said["message"] = str(problem)
         return {**said, "film": film(reel, text, {name: np.shape(each) for name, each in self.start.items()}, found)}
