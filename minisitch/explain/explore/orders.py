@@ -19,7 +19,7 @@ import numpy as np
 from ...errors import KernelBug, MinisitchError
 from ...simt import SHARED_BYTES
 from ...simt.machine import START, WARP, Block, Machine, Thread
-from ...simt.memory import Now
+from ...simt.memory import Now, Unjudged
 from ...simt.record import FilmEvent, Recorded
 from ...simt.text import read_program
 from ...simt.values import given
@@ -30,19 +30,8 @@ Deed = tuple[int, int, int, str, str, tuple[int, ...], int]  # block, thread, li
 Deeds = dict[Deed, tuple[int, FilmEvent]]  # in the order of the launch, numbered
 
 
-class Unchecked(Recorded):
-    """An array that takes every access inside its shape."""
-
-    __slots__ = ()
-
-    def overwrite(self, access: Any, site: int, cell: int, value: Any) -> None:
-        self.data[cell] = self.convert(value) if self.wraps else value
-        self.now.progress += 1
-
-    def see(self, *_: Any) -> None:
-        """Nothing: any value may be read."""
-
-    require_order = require_written = require_owner = see
+# An array that takes every access inside its shape, and is filmed.
+Unchecked = type("Unchecked", (Recorded, Unjudged), {"__slots__": ()})
 
 
 class ThreadOrder(NamedTuple):
@@ -136,7 +125,6 @@ def _launched(trial: Any, text: str, order: ThreadOrder) -> OrderedLaunch:
     at_once = trial.grid if program.waits_for("grid.sync", "while") else 1
     machine = OrderedMachine(program, arguments, now, 0, at_once, trial.rounds, trial.options.get("shared", SHARED_BYTES))
     machine.order, machine.kind = order, Unchecked
-    machine.pauses |= {site for site, verb in enumerate(machine.verbs) if verb in ("load", "store")}
     machine.waiting_to_start = list(range(trial.grid))[::1 if order.backwards else -1]
     with np.errstate(all="ignore"):
         machine.run()
