@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from . import __version__
+from .course.kernels import kernel_text
 from .course.show import explored_file
 from .device import DEVICES
 from .errors import DeviceError, MinisitchError
@@ -209,16 +210,17 @@ def _kernel(options: argparse.Namespace) -> KernelExploration | None:
     """
     path, colon, name = options.program.partition(".py:")
     file = Path(path + ".py" if colon else path)
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    if not file.is_file():
+        raise UsageError(f"there is no file {file}; write {WHERE}, or the file of an assignment's kernel")
+    text, functions = file.read_text(encoding="utf-8"), dict[str, ast.AST]()
     with suppress(SyntaxError):
         functions = {f.name: f for f in ast.parse(text).body if isinstance(f, ast.FunctionDef)}
-        if colon and not ({"cuda"} & {n.id for n in ast.walk(functions.get(name, ast.Pass())) if isinstance(n, ast.Name)}):
-            return None
-    if not text:
-        raise UsageError(f"there is no file {file}; write {WHERE}, or the file of an assignment's kernel")
-    if options.arg:
-        grid, block = options.launch
-        return explored_kernel(text, dict(_argument(word, i) for i, word in enumerate(options.arg)), grid, block, name=name or None)
+    if colon and not any(isinstance(n, ast.Name) and n.id == "cuda" for n in ast.walk(functions.get(name, ast.Pass()))):
+        return None
+    if options.arg and functions:
+        arrays = dict(_argument(word, i) for i, word in enumerate(options.arg))
+        name = name or [*functions][-1]
+        return explored_kernel(kernel_text(text, name, [name]), arrays, *options.launch, name=name)
     if found := explored_file(file, name):
         return found
     raise UsageError(f"{file.name} is no assignment's; write --arg NAME=f32[64] for each array of the kernel, "

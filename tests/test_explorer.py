@@ -29,6 +29,8 @@ from sources import executed
 import minisitch as ms
 from minisitch import __main__ as cli
 from minisitch import simt
+from minisitch.course import __main__ as course
+from minisitch.course.assignment import find_assignment, in_variant
 from minisitch.explain.explore import explored, explored_kernel, links, maps, plans, small
 from minisitch.explain.explore.frames import MOST_EVENTS, MOST_STEPS, Reel, film
 from minisitch.explain.explore.server import MOST_BYTES, ExplorerServer
@@ -499,6 +501,59 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path):
             assert process.wait(20) == 0
         finally:
             process.kill()
+
+
+def held(page):
+    """The data that a saved page holds."""
+    return json.loads(Path(page).read_text(encoding="utf-8").partition('id="data">')[2].partition("</script>")[0])
+
+
+def test_the_command_opens_a_kernel_and_never_runs_its_file(tmp_path, capsys):
+    kernel, page = tmp_path / "kernel.py", tmp_path / "page.html"
+    kernel.write_text("raise SystemExit('the file ran')\n" + PROGRAM.partition("\n")[2] + TOTAL, encoding="utf-8")
+    words = ["explore", f"{kernel}:total", "--save", str(page)]
+    assert cli.main([*words, "--arg", "x=f32[64]", "--arg", "y=f32[1]", "--launch", "1,64"]) == 0
+    data = held(page)
+    assert data["title"] == "total" and data["kernels"][0]["verdict"]["ok"] and data["notes"] == ["1 block of 64 threads"]
+    assert cli.main([*words, "--arg", "x=f32[64]", "--arg", "y=f32[1]", "--launch", "1,32"]) == 0
+    assert held(page)["kernels"][0]["verdict"]["rule"] == "unwritten-read"
+    capsys.readouterr()
+    assert cli.main(words) == 2
+    assert "write --arg NAME=f32[64] for each array of the kernel, and --launch BLOCKS,THREADS" in capsys.readouterr().err
+    assert cli.main(["explore", f"{tmp_path}/nothing.py"]) == 2
+    assert "there is no file" in capsys.readouterr().err
+
+
+def test_the_command_finds_the_launch_of_an_assignment(tmp_path, monkeypatch, capsys):
+    assignment = find_assignment("A2")
+    monkeypatch.chdir(tmp_path)
+    submission = tmp_path / "softmax.py"
+    submission.write_text(assignment.starter("weights"), encoding="utf-8")
+    assert cli.main(["explore", "softmax.py"]) == 1
+    assert "softmax is as the starter has it: write the kernel softmax first" in capsys.readouterr().err
+    submission.write_text(assignment.text("solution.py", "weights"), encoding="utf-8")
+    assert cli.main(["explore", "softmax.py", "--save", "page.html"]) == 0
+    (kernel,) = held("page.html")["kernels"]
+    assert kernel["verdict"]["ok"] and kernel["verdict"]["right"] and kernel["block"] == 64
+    taken = kernel["tried"][str(next(each["line"] for each in kernel["changes"] if each["what"] == "barrier"))]
+    assert taken["rule"] == "race" and "syncthreads()" not in taken["message"], "what to write is for the student to find"
+    repair = tmp_path / "repair.py"
+    repair.write_text(find_assignment("A3").text("given.py", find_assignment("A3").variant), encoding="utf-8")
+    assert cli.main(["explore", "repair.py:turns", "--save", "page.html"]) == 0
+    (kernel,) = held("page.html")["kernels"]
+    assert kernel["name"] == "turns" and [order["right"] for order in kernel["verdict"]["orders"]] == [True, False]
+    assert cli.main(["explore", str(Path(assignment.folder, "..", "A5_spans", "solution.py"))]) == 1
+    assert "A5 launches no kernel" in capsys.readouterr().err
+
+
+def test_show_writes_the_explorer_of_the_launch_that_failed(tmp_path, monkeypatch, capsys):
+    wrong = {each.name: each.text for each in find_assignment("A2").misconceptions()}
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "softmax.py").write_text(in_variant(wrong["no_barrier_before_the_second_tree"], "weights"), encoding="utf-8")
+    assert course.main(["show", "A2", "no race", "softmax.py"]) == 1
+    assert "wrote A2-no-race.html: the same launch as a film; to edit it: python -m minisitch explore softmax.py" in capsys.readouterr().out
+    verdict = held("A2-no-race.html")["kernels"][0]["verdict"]
+    assert verdict["rule"] == "race" and [order["right"] for order in verdict["orders"]] == [True, False]
 
 
 @pytest.mark.parametrize("words, says", [
