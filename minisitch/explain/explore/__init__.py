@@ -47,6 +47,7 @@ from .small import GPUS, SmallProgram, shortened
 from .trial import MOST_CELLS, KernelTrial, changes, given, trial_of
 
 MOST_KERNELS = 8  # of a program that get a film
+FRAME = "width:100%;height:720px;border:1px solid #8886;border-radius:8px"
 
 
 class Page:
@@ -65,7 +66,7 @@ class Page:
     def _repr_html_(self) -> str:
         """The saved page in a frame, for a notebook and for the pages of the documentation."""
         held = escape(self.page(saved=True), quote=False).replace("'", "&#39;").replace("\n", "&#10;")
-        return f"<iframe class='explorer' title='explorer' style='width:100%;height:720px;border:0' srcdoc='{held}'></iframe>"
+        return f"<iframe title='explorer' style='{FRAME}' srcdoc='{held}'></iframe>"
 
 
 @dataclass(frozen=True, repr=False)
