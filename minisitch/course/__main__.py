@@ -134,7 +134,7 @@ def _commands_for_instructors(command: Callable[..., argparse.ArgumentParser]) -
     out = command(_release, "write the student's folder and autograder.zip")
     out.add_argument("--secret", default="", help="the key of the hidden items and of the questions")
     out.add_argument("--secret-file", type=Path, help="a file that holds it")
-    out.add_argument("--roster", type=Path, help="CSV with a column address: the students who get questions")
+    out.add_argument("--roster", type=Path, help=f"the students who get questions: {roster}")
     out.add_argument("--to", type=Path, required=True)
     check_all = command(_verify, "grade the grader: right, empty and wrong submissions", one=False)
     check_all.add_argument("names", nargs="*", metavar="assignment")

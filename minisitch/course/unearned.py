@@ -1,7 +1,7 @@
 """Submissions that nobody worked for. ``verify`` tries them, and they must have no points.
 
-In:  an assignment. Out: texts of submissions. Their functions answer as ``answers`` says: in a trivial way, or
-by what they find in the files that students get.
+In:  an assignment. Out: texts of submissions. Their functions answer as ``unearned/answers.py`` in the folder of
+all assignments says: in a trivial way, or by what they find in the files that students get.
 """
 
 import ast
@@ -11,12 +11,17 @@ from typing import Any, get_origin
 
 import numpy as np
 
-from . import answers, graphs
-from .assignment import Assignment
+from . import graphs
+from .assignment import HOME, Assignment
 from .items import PUBLIC
 from .kernels import KernelLaunch, KernelRun
 from .release import student_files
 
+ANSWERS = HOME / "unearned" / "answers.py"  # the beginning of every such submission
+# How a trivial answer is made.
+WAYS = (
+    "nothing", "zeros", "ones", "each alone", "everything", "first argument", "last argument", "first element", "at random",
+)
 STAND_IN = """
 class Anything:
     def __call__(self, *_, **__):
@@ -45,7 +50,7 @@ def _parameters(assignment: Assignment) -> dict[str, list[str]]:
 
 def trivial(assignment: Assignment, way: str, variant: str) -> str:
     """A submission all of whose functions answer in a trivial way, and whose kernels write what is as cheap."""
-    texts = [Path(answers.__file__).read_text(encoding="utf-8")]
+    texts = [ANSWERS.read_text(encoding="utf-8")]
     for name, names in _parameters(assignment).items():
         kind = assignment.returns[name]
         if kind is not KernelRun:
@@ -88,7 +93,7 @@ def taken(assignment: Assignment) -> Iterator[tuple[str, str]]:
     asked = _parameters(assignment)
     is_kernel = {name: assignment.returns[name] is KernelRun for name in asked}
     base = [] if all(is_kernel.values()) else [
-        "from __future__ import annotations", Path(answers.__file__).read_text(encoding="utf-8"), STAND_IN,
+        "from __future__ import annotations", ANSWERS.read_text(encoding="utf-8"), STAND_IN,
         *(_without_package(tree) for tree in trees),
     ]
     for owner, node in [found for tree in trees for found in _functions(tree)]:

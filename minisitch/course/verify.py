@@ -15,12 +15,11 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import answers
 from .assignment import Assignment, CourseError
 from .items import PUBLIC
 from .release import leaked_lines
 from .sitting import Outcome, Sitting
-from .unearned import taken, trivial
+from .unearned import WAYS, taken, trivial
 
 SECRET = "of verify alone"
 COUNTED = (" are the most", "; x has ")  # in the sentence of an item that counts
@@ -57,7 +56,7 @@ def trials(assignment: Assignment) -> Iterator[Trial]:
             yield Trial(folder, name, f"{name} in variant {variant}", variant, text)
         text = assignment.starter(variant)
         yield Trial(folder, "starter", f"starter in variant {variant}", variant, text)
-        for way in answers.WAYS:
+        for way in WAYS:
             yield Trial(folder, "free", f"{way} in variant {variant}", variant, trivial(assignment, way, variant))
     for name, text in taken(assignment):
         yield Trial(folder, "free", f"taken: {name}", assignment.variant, text)

@@ -14,10 +14,6 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, get_args, get_origin
 
-# How a trivial answer is made.
-WAYS = (
-    "nothing", "zeros", "ones", "each alone", "everything", "first argument", "last argument", "first element", "at random",
-)
 GENERATOR = random.Random(7)
 MOST_TRIED = 200  # ways to call a taken function
 
