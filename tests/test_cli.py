@@ -334,6 +334,9 @@ def test_the_demo_prints_a_table_and_writes_a_page(tmp_path):
     assert f"The whole story of astitch, kernel by kernel: {page}" in said
     html = page.read_text()
     assert "every strategy" in html and "matmul" in html and "<script" not in html
+    assert "This page shows a GPT block" in html and "bytes read and written by each strategy" in html
+    links, places = re.findall(r'<a href="#([^"]+)"', html), re.findall(r'<h2 id="([^"]+)"', html)
+    assert links == places and len(set(places)) == len(places) >= 4
 
 
 def test_the_demo_has_a_text_of_its_own():

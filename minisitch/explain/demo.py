@@ -6,6 +6,7 @@ The program below is plain NumPy. It runs without ``minisitch``, which traces it
 model has one block, since more would be equal and compile once, and no training.
 """
 
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from ..fuse import count
 from . import Comparison, Report, compare, explain
 from .compare import duration
 from .compare import size as in_bytes
+from .draw import bars
 from .page import page
 
 BASELINES = ("none", "xla")
@@ -156,13 +158,26 @@ def story(found: Comparison, best: str) -> list[str]:
     return told
 
 
+def slug(heading: str) -> str:
+    """A heading as the name of a place in a page."""
+    return re.sub(r"\W+", "-", heading.lower())
+
+
 def write_report(found: Comparison, told: Sequence[str], best: Report, path: str | None) -> Path:
     """Write the table, what was gained, and the report as one page."""
     target = Path(path or "minisitch-demo.html").absolute()
-    table = f'<h1>minisitch: one program, every strategy</h1><div class="scroll">{found._repr_html_()}</div>'
+    shown = ("<h1>minisitch: one program, every strategy</h1><p>This page shows a GPT block, written in plain NumPy, as each "
+             f"strategy compiles it, and then every kernel of {best.stages.plan.strategy} with the reason for it.</p>")
+    table = "".join(f'<div class="scroll">{each}</div>' for each in (bars(found), found._repr_html_()))
+    table = f"<h2>What each strategy moves</h2>{table}"
     gains = "".join(f"<p>{escape(line)}</p>" for line in told)
+    whole = "".join([table, gains, best.body])
+    headings = re.findall("<h2>(.*?)</h2>", whole)
+    for heading in headings:
+        whole = whole.replace(f"<h2>{heading}</h2>", f'<h2 id="{slug(heading)}">{heading}</h2>', 1)
+    contents = "".join(f'<li><a href="#{slug(heading)}">{heading}</a></li>' for heading in headings)
     try:
-        target.write_text(page("minisitch demo", [table, gains, best.body]), encoding="utf-8")
+        target.write_text(page("minisitch demo", [shown, f"<ol>{contents}</ol>", whole]), encoding="utf-8")
     except OSError as problem:
         raise UsageError(f"cannot write the page: {problem}; choose another place with --report PATH") from None
     return target

@@ -8,6 +8,7 @@ In:  a plan, a graph, a device, a comparison, a recorded step. Out: a ``Picture`
     threads(owners, 32)         which thread made which element
     ruler(distances, allowed)   how far answers are from the true one
     roofline(comparison)        operations a second against operations a byte, a dot a strategy
+    bars(comparison)            bytes that kernels read and write, a bar a strategy
 
 ``film`` draws recorded steps.
 """
@@ -241,6 +242,20 @@ def ruler(distances: Mapping[str, float], allowed: float) -> Picture:
         x = at(10.0 ** power)
         body += [line(x, y, x, y + 5), text(x, y + 19, f"1e{power}", "middle", faint=True)]
     return svg(WIDTH, y + 48, body, f"distances from the true result; up to {allowed:.2g} is allowed")
+
+
+def bars(found: Comparison) -> Picture:
+    """The bytes that each strategy's kernels read (blue) and write (orange)."""
+    needs("bars(minisitch.compare(f, x))", (found, Comparison))
+    left = max(wide(row.strategy) for row in found.rows) + 2 * MARGIN
+    scale = (WIDTH - left - wide("999.9 MB") - 2 * MARGIN) / max(1, *(row.bytes_read + row.bytes_written for row in found.rows))
+    body = []
+    for number, row in enumerate(found.rows):
+        y, read, written = MARGIN + SLOT * number, row.bytes_read * scale, row.bytes_written * scale
+        body += [text(left - MARGIN, y + 13, row.strategy, "end"), rectangle(left, y, read, BAR, READ),
+                 rectangle(left + read, y, written, BAR, WRITTEN),
+                 text(left + read + written + MARGIN, y + 13, size(row.bytes_read + row.bytes_written))]
+    return svg(WIDTH, 2 * MARGIN + SLOT * len(found.rows), body, "bytes read and written by each strategy")
 
 
 def roofline(found: Comparison) -> Picture:
