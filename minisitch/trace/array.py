@@ -93,7 +93,10 @@ def _real(value: Any) -> Any:
 
 
 def answered(function: Callable, handler: Callable, args: Sequence[Any], options: dict[str, Any]) -> Any:
-    """A handler's result. It raises the error that NumPy's function raises, or refuses the arguments."""
+    """A handler's result.
+
+    It raises the error that NumPy's function raises, or refuses the arguments.
+    """
     try:
         return handler(*args, **options)
     except TraceError:
@@ -108,7 +111,10 @@ def answers(function: Callable) -> Callable[[Callable], Callable]:
 
 
 def require(takes: bool) -> None:
-    """Raise an error where NumPy raises one. ``answers`` then asks NumPy, which says what is wrong."""
+    """Raise an error where NumPy raises one.
+
+    ``answers`` then asks NumPy, which says what is wrong.
+    """
     if not takes:
         raise ValueError("NumPy does not take it")
 
@@ -450,7 +456,7 @@ for _name, _seen, _of_value in (
 
 
 def item(x: TracedArray, *index: int) -> Any:
-    """A Python number: the value if it is known, else a ``Number``, which has none while the program is traced."""
+    """A Python number: the value if it is known, else a ``Number``, which has none now."""
     value = x.recorder.known(x.node, asks=True)
     if value is not None:
         return value.item(*index)
@@ -488,7 +494,8 @@ def method(function: Callable) -> Callable:
 def handles(*functions: Callable, via: bool = False) -> Callable[[Callable], Callable]:
     """Register the handler of a NumPy function, and of the method of that name.
 
-    A method that ``TracedArray`` defines itself stays. ``via``: its nodes carry the function's name.
+    A method that ``TracedArray`` defines itself stays. ``via``: its nodes carry the function's
+    name.
     """
     name = functions[0].__name__
 

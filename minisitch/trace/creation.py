@@ -1,4 +1,6 @@
-"""NumPy's functions that a traced program calls in another form: those that make arrays, and NumPy's own Python code.
+"""NumPy's functions that a traced program calls in another form.
+
+These are the ones that make arrays, and NumPy's own Python code.
 
 In:  calls of the rewritten program (see ``hooks``). Out: traced arrays.
 
@@ -239,7 +241,7 @@ def isscalar(element):
 
 
 def _dispatching(function: Callable) -> Callable:
-    """NumPy asks no list of traced arrays, no indices of ``np.take``, and classes of NumPy ask nothing."""
+    """NumPy asks no list of traced arrays, and no indices of ``np.take``; its classes ask nothing."""
     @functools.wraps(function, updated=())
     def dispatch(*args: Any, **kwargs: Any) -> Any:
         asks = any(is_traced(each) and type(each) is not Number for each in (*args, *kwargs.values()))

@@ -98,7 +98,10 @@ def slice_view(x: TracedArray, ranges: Sequence[range]) -> TracedArray:
 
 
 def gather_view(x: TracedArray, axes: Sequence[int], places: Sequence[TracedArray], mode: str) -> TracedArray:
-    """The elements at known ``places`` along ``axes``, one step further for each. The axes of the places come first."""
+    """The elements at known ``places`` along ``axes``: one step further for each.
+
+    The axes of the places come first.
+    """
     rest = [i for i in range(x.ndim) if i not in axes]
     steps = x.strides_in_elements
     strides = steps and (sum(steps[i] for i in axes),) * places[0].ndim + tuple(steps[i] for i in rest)
@@ -316,7 +319,7 @@ def where(condition, x=None, y=None, /):
 
 @method
 def clip(x: TracedArray, min: Any = None, max: Any = None, out: Any = None, **options: Any) -> Any:
-    """``x.clip``: as in NumPy's source, a Python integer outside the dtype's range bounds nothing."""
+    """``x.clip``. As in NumPy's source, a Python integer that the dtype lacks bounds nothing."""
     if x.dtype.kind in "iu":
         ends = np.iinfo(x.dtype)  # type: ignore[arg-type]
         min = None if min.__class__ is int and min <= ends.min else min
@@ -345,7 +348,7 @@ handles(np.astype)(lambda x, dtype, /, *, copy=True, device=None: x.astype(dtype
 
 # ---------------------------------------------------------------- reductions and scans
 def _reduction(ufunc: np.ufunc) -> Any:
-    """A handler with the parameters of ``np.sum``, or with those of ``np.max``, which has no ``dtype=``."""
+    """A handler with the parameters of ``np.sum``. ``np.max`` and others have no ``dtype=``."""
     first = () if ufunc in (np.add, np.multiply) else (None,)
     return lambda a, axis=None, *others, **options: reduce_method(ufunc, a, axis, *first, *others, **options)
 

@@ -216,7 +216,10 @@ def _fitted(value: Any, target: TracedArray, checked: bool = True) -> TracedArra
 
 
 def _runs_over(target: TracedArray, value: TracedArray) -> bool:
-    """Whether NumPy, which copies along a single axis without a buffer, reads what it has already overwritten: it is asked."""
+    """Whether NumPy reads what it has already overwritten: it is asked.
+
+    It copies along a single axis without a buffer.
+    """
     root, to, by = target, target.strides_in_elements, value.strides_in_elements
     if target.ndim != 1 or not to or not by or to[0] * by[-1] <= 0 or to[0] == by[-1]:
         return False
@@ -257,7 +260,10 @@ def __getitem__(x: TracedArray, index: Any) -> Any:
 
 
 def _leads(x: TracedArray, items: Sequence[Item]) -> bool:
-    """Whether integer positions along the first axes give an array in C order, as those of arrays in C order do."""
+    """Whether integer positions give an array in C order.
+
+    Those along the first axes do, if all arrays are in C order.
+    """
     fancy = [item.kind in ("array", "int") for item in items]
     return x.row_major and fancy == sorted(fancy, reverse=True) and all(
         item.kind != "new" and (item.kind != "array" or item.value.row_major) for item in items)
@@ -288,9 +294,9 @@ def __setitem__(x: TracedArray, index: Any, value: Any) -> None:
 
 
 def _require_order(target: TracedArray, index: Any, items: Sequence[Item], value: Any) -> None:
-    """Refuse a write at positions that may repeat, if NumPy may not go through them in C order: the last write stays.
+    """Refuse a write at positions that may repeat, if NumPy may not go through them in C order.
 
-    It takes the order in which the positions and the value lie, if both agree and are elements.
+    The last write stays. NumPy takes the order in which the positions and the value lie, if both agree and are elements.
     """
     places = [each.value for each in items if each.kind == "array"]
     shape = np.broadcast_shapes(*(each.shape for each in places))
@@ -310,7 +316,10 @@ def _require_order(target: TracedArray, index: Any, items: Sequence[Item], value
 
 
 def _mask(x: TracedArray, items: Sequence[Item], whole: TracedArray) -> tuple[TracedArray, tuple[int, int]] | None:
-    """The mask among the items, stretched to their view, and its axes in the view: the first and the last + 1."""
+    """The mask among the items, stretched to their view, and its axes in the view.
+
+    These are the first one and the last one + 1.
+    """
     kept = [item for item in items if item.kind in KEPT]
     own = [i for i, item in enumerate(kept) if item.kind == "mask"]
     if not own:
@@ -482,7 +491,10 @@ def put(x: TracedArray, indices: Any, values: Any, mode: str = "raise") -> None:
 
 
 def _put_where(ranked: bool) -> Any:
-    """``np.place``, where the n-th masked element takes the n-th value, or ``np.putmask``, where the n-th element does."""
+    """``np.place``: the n-th masked element takes the n-th value.
+
+    With ``np.putmask`` the n-th element does.
+    """
     def put_where(a, mask, values):
         must_be_traced(a)
         holds, given = cast(np.ravel(lift(mask)), bool), np.ravel(assignable(values, a.dtype))

@@ -1,7 +1,8 @@
 """NumPy's ufuncs: which loop they run, and which nodes that loop becomes.
 
 In:  ``__array_ufunc__`` calls (operators arrive here, too). Out: traced arrays. The methods
-``reduce`` and ``accumulate`` are here as well: ``np.sum(x)`` and ``x.sum()`` call ``np.add.reduce``.
+``reduce`` and ``accumulate`` are here as well: ``np.sum(x)`` and ``x.sum()`` call
+``np.add.reduce``.
 
 A ufunc call has three steps, as in NumPy. *Resolve* the loop: NumPy itself is asked for the dtypes,
 so promotion is NumPy's. *Settle* the operands: cast and broadcast them. *Apply* the ufunc's rule: a
@@ -531,7 +532,7 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
 
 def _without_nans(ufunc: np.ufunc, x: TracedArray, axis: Any, dtype: Any, out: Any, kept: bool, initial: Any,
                   where: Any) -> TracedArray:
-    """``np.fmax.reduce`` with ``np.maximum``: the extreme of the others, or NaN if there are none."""
+    """``np.fmax.reduce`` with ``np.maximum``: the extreme of the others, or NaN without any."""
     if x.dtype.kind != "f":
         return reduce_method(ufunc, x, axis, dtype, out, kept, initial, where)
     holes, worst = np.isnan(x), -math.inf if ufunc is np.maximum else math.inf
