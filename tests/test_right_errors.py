@@ -26,7 +26,7 @@ REFUSED = {
     "int(x[0])": ("int() of", "Write x.astype(np.int64)"), "bool(x[0])": ("bool() of", "Write x != 0"),
     "complex(x[0])": ("complex() of", "Keep real and imaginary parts"), "round(x[0], 1)": ("round() of", "Write np.round(x, digits)"),
     "x.tolist()": ("tolist() of a traced f64[4]", "Compute with the whole array"),
-    "math.exp(x[0])": ("math.exp() of", "Write np.exp(x)"), "math.acos(x[0])": ("math.acos() of", "Write np.arccos(x)"),
+    "math.exp(x[0])": ("math.exp() of", "Write np.exp(x)"), "math.acos(x[0])": ("math.acos() of", "Write np.acos(x)"),
     "math.floor(x[0])": ("math.floor() of", "Write np.floor(x)"), "math.trunc(x[0])": ("math.trunc() of", "Write np.trunc(x)"),
     "math.fsum(x)": ("math.fsum() of", "Write np.sum(x)"), "math.lgamma(x[0])": ("math.lgamma() of", "NumPy's functions, which have no lgamma"),
     "math.erf(x[0])": ("math.erf() of", "Write minisitch.erf(x)"), "math.gcd(x.astype(int)[0], 2)": ("math.gcd() of", "Write np.gcd(x)"),

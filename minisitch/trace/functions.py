@@ -167,21 +167,17 @@ def ravel(a, order="C"):
     return x.recorder.by_layout(x, reshaped(x, (x.size,)).copy())
 
 
-def _numbered(x: TracedArray) -> np.ndarray:
-    """An array whose sides are the numbers of its axes. NumPy's functions tell where these go."""
-    return np.empty(tuple(range(x.ndim)), bool)
+def _permuting(function: Any) -> Any:
+    """NumPy tells where the axes go, of an array whose sides are the numbers of its axes."""
+    def permute(a, *args, **options):
+        x = lift(a)
+        perm = function(np.empty(tuple(range(x.ndim)), bool), *args, **options).shape
+        return x if x.is_scalar else seen(transpose_view(x, perm))
+    return permute
 
 
-@handles(np.transpose)
-def transpose(a, axes=None):
-    x = lift(a)
-    perm = np.transpose(_numbered(x), axes).shape
-    return x if x.is_scalar else seen(transpose_view(x, perm))
-
-
-@handles(np.swapaxes)
-def swapaxes(a, axis1, axis2):
-    return seen(transpose_view(a, np.swapaxes(_numbered(a), axis1, axis2).shape))
+for _function in (np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.matrix_transpose):
+    handles(_function)(_permuting(_function))
 
 
 @handles(np.squeeze)

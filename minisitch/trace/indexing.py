@@ -420,12 +420,9 @@ class Masked(NDArrayOperatorsMixin):
 
 def start_of(largest: bool, dtype: np.dtype) -> float:
     """What a search for the largest, or the least, value of a dtype starts from."""
-    if dtype.kind == "f":
-        return -math.inf if largest else math.inf
-    if dtype.kind == "b":
-        return not largest
-    ends: Any = np.iinfo(dtype)  # type: ignore[arg-type]
-    return int(ends.min if largest else ends.max)
+    if dtype.kind in "fb":
+        return (-math.inf if largest else math.inf) if dtype.kind == "f" else not largest
+    return int(getattr(np.iinfo(dtype), "min" if largest else "max"))
 
 
 def is_dynamic_mask(index: Any) -> bool:

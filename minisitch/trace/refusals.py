@@ -33,9 +33,6 @@ GIVEN = "If this argument is an option, pass int(n) or bool(flag): it is part of
 CHOOSE = "Compute both values and choose: np.where(condition, a, b)"
 NUMBER = "Compute with the array as with a number, and write x.astype(dtype) for another type"
 PRINT = f"{OUTSIDE}; x.shape and x.dtype are known inside"
-# Functions of ``math`` with another name in NumPy.
-UFUNCS = {"acos": "arccos", "asin": "arcsin", "atan": "arctan", "atan2": "arctan2",
-          "acosh": "arccosh", "asinh": "arcsinh", "atanh": "arctanh", "pow": "power"}
 
 # What is called -> what to write. Functions of ``math`` that are also NumPy's need no line.
 CALLS: dict[Any, str] = {
@@ -110,8 +107,7 @@ def refuse_value(asked: str, of: Any, remedy: str = "", given: bool = False) -> 
     called = asks if isinstance(asks, type | types.BuiltinFunctionType) else type(asks)
     known, own, name = CALLS.get(called, ""), called.__name__, name_of(asks)
     if not known and called.__module__ == "math":
-        ufunc = UFUNCS.get(own, own)
-        known = f"Write np.{ufunc}(x)" if hasattr(np, ufunc) else f"Write it with NumPy's functions, which have no {own}"
+        known = f"Write np.{own}(x)" if hasattr(np, own) else f"Write it with NumPy's functions, which have no {own}"
     if asked == "array" and not known and isinstance(asks, types.FunctionType) and not is_inside(asks.__code__.co_filename, ""):
         return refuse(f"{name}() makes an ndarray of a traced {of} array", f"it is a library's function, and {NO_VALUE}",
                       "Only its NumPy code on the array itself can be traced. Write it with NumPy, or call it outside")

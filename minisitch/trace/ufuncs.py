@@ -498,10 +498,11 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
                      "the last five take no where= and no initial=")
     # a number may be folded along an axis it lacks
     axes = () if not x.ndim and not isinstance(axis, tuple) and axis in (0, -1) else normal_axes(axis, x.ndim)
-    op, dtype = FOLDS[name], dtype_with(out, x) if dtype is None else dtype
-    start = START.get(op) if initial is np._NoValue else initial  # None: the first element
+    op = FOLDS[name]
+    require(op not in ("any", "all") or dtype in (None, bool))
+    dtype = dtype_with(out, x) if dtype is None else dtype
+    starts = op in START if initial is np._NoValue else initial is not None  # else from the first element
     if op in ("any", "all"):
-        require(dtype in (None, bool) or out is not None)
         dtype = bool
     elif op in ("sum", "prod") and dtype is None:
         dtype = accumulator(x.dtype)
@@ -510,7 +511,7 @@ def reduce_method(ufunc: np.ufunc, a: Any, axis: Any = 0, dtype: Any = None, out
     if adds and (initial is None or (initial is np._NoValue and not axes)):
         initial = -0.0 if initial is None else 0.0
     first = None if initial is np._NoValue or initial is None else cast(assignable(initial, x.dtype), x.dtype)
-    require((start is not None or (where is True and not empty)) and (first is None or not first.ndim))
+    require((starts or (where is True and not empty)) and (first is None or not first.ndim))
     if where is not True:
         mask = bools(where)
         broadcast(mask, x.shape)  # it is not stretched to the mask
