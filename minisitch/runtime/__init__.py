@@ -415,17 +415,21 @@ class Checked(Jitted):
         if ACTIVE.get() is not None:
             return traced_call(noted(self.function), *args, **kwargs)
         check = importlib.import_module("minisitch.testing.check")  # a later room
-        (plain_args, plain_kwargs), left = check.copied((args, kwargs))
         _, before = check.copied((args, kwargs))
-        want, error = check.outcome(self.function, plain_args, plain_kwargs)
         got, own = check.outcome(super().__call__, args, kwargs)
-        if own is not None and (isinstance(own, MinisitchError) or type(own) is type(error)):
+        if isinstance(own, MinisitchError):
             raise own
-        if own is not None or error is not None:
-            raise CheckError(f"{self.__name__} raises {own!r}, and the plain function {error!r}") from (own or error)
         if isinstance(got, check.Plain):
             return got.result
         leaves, program = self._program(args, kwargs)
+        # the plain function gets the arrays themselves, but for those that are written to
+        written = None if program is None else {id(leaves[i]) for i, _ in program.mutated}
+        (plain_args, plain_kwargs), left = check.copied((args, kwargs), written, before)
+        want, error = check.outcome(self.function, plain_args, plain_kwargs)
+        if own is not None and type(own) is type(error):
+            raise own
+        if own is not None or error is not None:
+            raise CheckError(f"{self.__name__} raises {own!r}, and the plain function {error!r}") from (own or error)
         if program is not None:
             inputs, plain = ([made.get(id(leaf), leaf) for leaf in leaves] for made in (before, left))
             check.compare(self.__name__, program, [*inputs, *program.outside(leaves)], got, want, plain, leaves,

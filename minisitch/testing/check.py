@@ -27,16 +27,18 @@ class Plain:
     result: Any
 
 
-def copied(arguments: Any) -> tuple[Any, dict[int, Any]]:
+def copied(arguments: Any, written: Any = None, of: dict[int, Any] | None = None) -> tuple[Any, dict[int, Any]]:
     """The arguments with copies of their arrays, and the copies by the ids of the arrays.
 
-    One array given twice stays one.
+    One array given twice stays one. ``written``: the ids of the arrays to copy, all without it.
+    ``of``: what they held, by id.
     """
     leaves, tree = flatten(arguments, is_array)
     made: dict[int, Any] = {}
-    copies = [made.setdefault(id(each), each.copy(order="K") if isinstance(each, np.ndarray)
-                              else each) for each in leaves]
-    return unflatten(tree, copies), made
+    for each in leaves:
+        if isinstance(each, np.ndarray) and id(each) not in made and (written is None or id(each) in written):
+            made[id(each)] = (of or {}).get(id(each), each).copy(order="K")
+    return unflatten(tree, [made.get(id(each), each) for each in leaves]), made
 
 
 def outcome(function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Exception | None]:
