@@ -132,6 +132,17 @@ def test_check_says_which_element_and_lets_right_calls_pass(monkeypatch):
     assert written(x, X)["n"] == 3 and np.array_equal(x, X * 2)
 
 
+def test_check_gives_the_plain_function_the_arrays_themselves():
+    jitted = ms.jit(lambda x: x * (2.0 if x is X else 7.0), target="reference", check=True)
+    assert np.array_equal(jitted(X), X * 2)
+    held = X.copy()
+
+    def scaled(x):
+        x *= 2
+        return x + 1
+    assert np.array_equal(ms.jit(scaled, target="reference", check=True)(held), X * 2 + 1) and np.array_equal(held, X * 2)
+
+
 def test_explain_lists_what_is_looked_at_once():
     FRAME["a"] = [1.0, 2.0, 3.0]
     said = str(ms.explain(lambda x: x * np.array(FRAME["a"]), X))

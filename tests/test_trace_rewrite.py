@@ -24,6 +24,52 @@ O = Held()
 """
 # name: (the program, what changes outside, ...)
 SAME = {
+    "a real array that gets traced values": ("""
+def put(array, x): array[0] = x[0]
+def f(x):
+    m, n = np.array([1.0, 2.0, 3.0]), np.arange(3.0)
+    other, held, k = m, {"m": np.linspace(0.0, 1.0, 4), "n": np.arange(6.0).reshape(2, 3)}, m.sum()
+    put(m, x)
+    n += x[1]
+    held["m"][1:] *= x
+    held["n"][0] = x
+    np.add(x, 1.0, out=m[:3])
+    whole = np.array([1, 2, 3])
+    whole += x.astype(int)
+    return m, other * k, n, held, whole""",),
+    "what goes over an old sequence, a mapping, or compares two": ("""
+class Old:
+    def __init__(self): self.v = [1.0, 2.0]
+    def __getitem__(self, i): return self.v[i]
+class Mapped(Old):
+    def keys(self): return ["a"]
+    def __getitem__(self, key): return 3.0
+    def __iter__(self): return iter(["a"])
+A, M, P = Old(), Mapped(), Held()
+def f(x): return x * sum(list(A)) + dict(M)["a"] + max(P, O).k""", "A.v = [7.0]"),
+    "methods that a library's class has": ("""
+class Table(collections.UserDict): pass
+T = Table(a=2.0)
+def f(x): return x * T.get("a", 1.0) + sum(v for _, v in T.items()) + ("b" in T)""", "T['a'] = 5.0", "T['b'] = 6.0"),
+    "an item that is set and deleted": ("""
+def f(x):
+    D["now"] = 5.0
+    y = x * D["now"]
+    del D["now"]
+    return y * D["k"]""", "D['k'] = 4.0"),
+    "and asks once": ("""
+class Asked:
+    n = 0
+    def __bool__(self):
+        self.n += 1
+        return False
+def f(x):
+    a = Asked()
+    b, c = a and 1, a or 2
+    return x * a.n if b is a and c == 2 else x""",),
+    "Python's own functions in the user's hand": ("""
+def f(x): return operator.add(operator.getitem(D, "k"), x) * operator.contains(O, 2.0) + getattr(O, "k") - operator.neg(S)""",
+                                                  "D['k'] = 5.0", "O.k = 9.0"),
     "a walrus in a check": ("""
 def f(x):
     if (n := len(x)) > 5 or (s := x.sum()) < 0: raise ValueError

@@ -334,7 +334,7 @@ def _run(fn: Callable, inputs: Tree, arrays: Sequence[TracedArray | Number],
     finally:
         left = outside.put_back()
     if left:
-        raise refuse(f"{OUTSIDE} {left[0]}, outside of it", LOST, INSTEAD, (left[1], ""))
+        raise refuse(f"{OUTSIDE} {left[0]}, outside of it", LOST, INSTEAD, (left[1] or recorder.begins[0], ""))
     return result, positional, named
 
 

@@ -262,7 +262,10 @@ def item(holder: Any, key: Any) -> Any:
             outside.taken(holder)
         else:
             outside.note(holder, item_of, key, item_of(holder, key))
-    return holder[key]
+    found = holder[key]
+    if type(holder) is np.ndarray and type(found) is np.ndarray and found.base is not None:
+        outside.views[id(found)] = found, holder, key
+    return found
 
 
 def unary(function: Callable, value: Any) -> Any:

@@ -322,6 +322,7 @@ class Outside:
         self.given: Sequence[Any] = ()  # the arguments
         self.leaves: dict[int, int] = {}  # id of an array among the arguments -> its position
         self.made: dict[int, Any] = {}  # by id: the memory of real arrays that became traced ones
+        self.views: dict[int, tuple[np.ndarray, np.ndarray, Any]] = {}  # by id: a view of a real array, and which
         self._whole: set[int] = set()
         self._kept: dict[int, tuple[Any, Any, dict[Any, str]]] = {}  # holders that the program wrote to
         # attributes, and items of dicts, that the program set: it reads its own there
@@ -414,6 +415,8 @@ class Outside:
     def _stand_in(self, array: np.ndarray) -> Any:
         place = self.places.get(id(array))
         if id(array if array.base is None else array.base) in self.made:
+            if id(array) in self.views:
+                return self.adopted(array)
             raise refuse("an array that shares memory with one that got new values", "it was made before they were known",
                          "Take the view anew, after the array has got them")
         if place is None or not seen_as_traced(array):
@@ -458,6 +461,10 @@ class Outside:
 
     def adopted(self, array: np.ndarray) -> Any:
         """The traced array that stands for a real one from now on: the program has made it, and writes traced values to it."""
+        if id(array) in self.views:
+            _, whole, key = self.views[id(array)]
+            view = (self.traced[id(whole)] if id(whole) in self.traced else self.adopted(whole))[key]
+            return self.traced.setdefault(id(array), view) if type(view) is TracedArray else array
         owner = array if array.base is None else array.base
         if id(array) in self.places or id(owner) in self.places or not array.flags.writeable or not seen_as_traced(array):
             return array
@@ -508,7 +515,7 @@ class Outside:
 
     def forget(self) -> None:
         """Let go of the user's objects: a trace is in a circle with its arrays, and they should not wait for the collector."""
-        for held in (self.places, self.steps, self.traced, self.made, self._kept):
+        for held in (self.places, self.steps, self.traced, self.made, self.views, self._kept):
             held.clear()
         self.given = ()
 
@@ -568,4 +575,6 @@ def _is_traced(value: Any, recorder: Recorder, deep: int = 3) -> bool:
     if type(value) in (list, tuple, dict) and deep:
         return any(_is_traced(each, recorder, deep - 1)
                    for each in (value.values() if isinstance(value, dict) else value))
+    if type(value) is np.ndarray:  # the program has made it, and it got traced values
+        return id(value if value.base is None else value.base) in recorder.outside.made
     return type(value) is TracedArray and value.recorder is recorder
