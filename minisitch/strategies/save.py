@@ -29,7 +29,7 @@ from ..fuse import (
 )
 from ..graph import Graph, Node
 
-Place = tuple[int, int]  # a value, and the depth of a kernel that has it
+ValueAt = tuple[int, int]  # a value, and the depth of a kernel that has it
 
 
 class Again(NamedTuple):
@@ -64,9 +64,9 @@ class Ledger:
         self.in_memory = {*graph.inputs, *stored_values(graph)}
         self.in_memory.update(n.id for n in graph.nodes if n.kind == "library")
         self.read: dict[int, set[int]] = {d: set() for d in depth}  # what a depth reads anyway
-        self.asked: set[Place] = set()  # values that a kernel of a later depth reads
-        self.again: dict[Place, Again] = {}
-        self.said: list[tuple[Place, str, str]] = []
+        self.asked: set[ValueAt] = set()  # values that a kernel of a later depth reads
+        self.again: dict[ValueAt, Again] = {}
+        self.said: list[tuple[ValueAt, str, str]] = []
         for n in graph.nodes:
             for a in n.args if n.kind != "library" else ():
                 if a in self.in_memory:
@@ -116,7 +116,7 @@ class Ledger:
                    f"{again:.3g} us to make it again")
             self.said.append(((n.id, at), verdict, why))
 
-    def source(self, value: int, reader: Node, d: int) -> Place:
+    def source(self, value: int, reader: Node, d: int) -> ValueAt:
         """Where a reader of depth ``d`` finds a value. Library calls read from memory."""
         own = (value, d) in self.again and reader.kind != "library"
         return value, d if own else self.depth[value]
@@ -137,7 +137,7 @@ def save_or_recompute(graph: Graph, depth: list[int],
     for n, d in reversed(places):
         if (n.id, d) in needed:
             needed.update(ledger.source(a, n, d) for a in n.args)
-    made: dict[Place, int] = {}
+    made: dict[ValueAt, int] = {}
     nodes: list[Node] = []
     for n, d in places:
         if (n.id, d) in needed:
