@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 import minisitch as ms
-from minisitch.fuse import pattern_inputs, returned
+from minisitch.fuse import pattern_inputs
 
 BATCH, LENGTH, WIDTH, HEADS, VOCABULARY = 4, 128, 256, 8, 1000
 ROWS = BATCH * LENGTH
@@ -162,15 +162,3 @@ def moved(plan):
     """Bytes that the kernels of a plan read and write."""
     graph = plan.graph
     return sum(graph[v].type.nbytes for p in plan.kernels for v in (*pattern_inputs(graph, p), *p.outputs))
-
-
-def peak(plan):
-    """The most bytes of values, but inputs, that are stored at a time."""
-    graph, kept = plan.graph, returned(plan.graph) | set(plan.graph.inputs)
-    reads = [set(pattern_inputs(graph, p)) - kept for p in plan.patterns]
-    stored, most = 0, 0
-    for i, pattern in enumerate(plan.patterns):
-        stored += sum(graph[v].type.nbytes for v in pattern.outputs)
-        most = max(most, stored)
-        stored -= sum(graph[v].type.nbytes for v in reads[i].difference(*reads[i + 1:]))
-    return most

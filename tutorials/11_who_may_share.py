@@ -130,8 +130,8 @@ print("given up:", {f"%{v} {graph[v].op}": f"because of %{user} {graph[user].op}
 # The updates of twenty weights need nothing of each other.
 
 # %%
-def step(weights, gradients):
-    return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)]
+def step(weights, slopes):
+    return [w - 0.1 * g for w, g in zip(weights, slopes, strict=True)]
 
 
 arguments = ["f32[100]"] * 20, ["f32[100]"] * 20

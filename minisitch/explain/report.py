@@ -9,15 +9,17 @@ from difflib import unified_diff
 from ..errors import MinisitchError
 from ..errors.lazy import lazy
 from ..errors.printed import Printed
-from ..fuse import Decision, count
+from ..fuse import Decision, FusionPlan, count, pattern_inputs, returned
 from ..kernel import Kernel
 from ..kernel.text import KernelSource
 from ..passes.registry import history
 from ..runtime import Stages
 from ..runtime.cuda.launch import library_calls
 from ..runtime.memory import MemoryPlan
+from ..simplify import simplify
 from ..stitch.body import Body
 from ..stitch.plan import StitchPlan
+from ..strategies.astitch import stitched
 from . import page as pages
 from .compare import Comparison, row_of, widened
 from .draw import roofline
@@ -53,6 +55,18 @@ class Card:
     @lazy
     def _history(self) -> tuple[Kernel, ...]:
         return history(self.kernel)
+
+
+def most_stored(plan: FusionPlan) -> int:
+    """The most bytes of values that wait in memory between two kernels or calls of a plan."""
+    graph, kept = plan.graph, returned(plan.graph) | set(plan.graph.inputs)
+    last = {v: i for i, p in enumerate(plan.patterns) for v in pattern_inputs(graph, p)}
+    stored = most = 0
+    for i, pattern in enumerate(plan.patterns):
+        stored += sum(graph[v].type.nbytes for v in pattern.outputs)
+        most = max(most, stored)
+        stored -= sum(graph[v].type.nbytes for v, at in last.items() if at == i and v not in kept)
+    return most
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,6 +145,10 @@ class Report(Printed):
         plan, graph = self.stages.plan, self.stages.graph
         out = [f"{self.name}: strategy {plan.strategy}, scheduled for {self.stages.device.name}",
                "", f"# after simplify: {count(len(graph), 'node')}", str(graph), "", str(plan)]
+        if any(d.verdict == "recompute" for d in self.decisions):
+            saved = stitched(simplify(self.stages.program.graph))
+            out += ["", f"# stored between kernels: at most {most_stored(plan):,} bytes at a time, and "
+                    f"{most_stored(saved):,} if nothing was made again"]
         if said := widened(self.stages.program.graph):
             out += ["", f"# {said}"]
         if once := self.stages.program.once:
