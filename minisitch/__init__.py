@@ -36,6 +36,7 @@ above it:
     grad         gradients: one rule an op, and a walk backwards over what a trace has recorded
     testing      random programs, the judge of results, passes that another function may replace
     explain      reports, pictures, comparisons, calibration
+    torch_backend  torch.compile(model, backend="minisitch"): PyTorch's graphs, run by our kernels
     course       assignments, and a grader that a submission cannot fool
     __main__     the command line
 

@@ -1,11 +1,12 @@
 """``torch.compile(model, backend="minisitch")``: PyTorch's graphs, run by our kernels.
 
-In:  the forward and backward graphs of core ATen operators that Dynamo and AOTAutograd make.
+In:  the graphs of core ATen operators that Dynamo and AOTAutograd make, forward and backward.
 Out: a function of tensors.
 
-    model --Dynamo--> graph --AOTAutograd--> forward, backward --partition--> parts --> Graph --> kernels
+    model --Dynamo--> graph --AOTAutograd--> forward, backward --partition--> parts
+          --table--> Graph --> kernels
 
-Each operator is one line in a table: what it means in NumPy. A part of the graph whose operators
+Each operator is one line of a table: what it means in NumPy. A part of the graph whose operators
 all have a line is recorded as a NumPy program is. The dtype of each result is the one that PyTorch
 says. An operator without a line, or with a dtype that graphs lack (bfloat16, complex), stays
 PyTorch's: the graph is cut there, and ``fallbacks`` counts it. Tensors are shared, not copied.
@@ -28,6 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 from functorch.compile import make_boxed_func
+from torch import Tensor, fx
 from torch._decomp import get_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch.fx.node import map_arg
@@ -46,10 +48,9 @@ from .trace.array import TracedArray, broadcast, cast, constant, fresh, iota, re
 from .trace.outside import Outside
 from .trace.recorder import ACTIVE, Recorder
 
-Array = Any  # a traced array, or a Python number
 TORCH = torch.__file__.removesuffix("__init__.py")
 MOST_SHAPES = 8  # programs of one model with changing shapes
-# Why an operator stayed PyTorch's, and at which line of the model -> how often a graph was cut for it
+# An operator that PyTorch runs, its line in the model, and why -> how often a graph was cut for it
 fallbacks: Counter[str] = Counter()
 
 
@@ -60,26 +61,28 @@ def _axes(dim: Any) -> Any:
 
 
 def _reduction(function: Callable) -> Callable:
-    return lambda x, dim=None, keepdim=False, dtype=None: function(x, axis=_axes(dim), keepdims=keepdim)
+    def reduction(x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+        return function(x, axis=_axes(dim), keepdims=keepdim)
+    return reduction
 
 
 def _best(value: Callable, place: Callable) -> Callable:
     """``max`` and ``min``: of all elements, or along an axis with the places."""
-    def best(x: Array, dim: int | None = None, keepdim: bool = False) -> Any:
+    def best(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
         if dim is None:
             return value(x)
         return value(x, axis=dim, keepdims=keepdim), place(x, axis=dim, keepdims=keepdim)
     return best
 
 
-def _var_mean(x: Array, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Any:
+def _var_mean(x: Any, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Any:
     mean = np.mean(x, axis=_axes(dim), keepdims=True)
     count = x.size // max(1, mean.size) - (1 if correction is None else correction)
     variance = np.sum((x - mean) ** 2, axis=_axes(dim), keepdims=keepdim) / count
     return variance, np.mean(x, axis=_axes(dim), keepdims=keepdim)
 
 
-def _divided(x: Array, y: Array, *, rounding_mode: str | None = None) -> Array:
+def _divided(x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
         return x / y
     _nonzero(x, y)
@@ -88,86 +91,87 @@ def _divided(x: Array, y: Array, *, rounding_mode: str | None = None) -> Array:
     return np.trunc(x / y) if x.dtype.kind == "f" else (x - np.fmod(x, y)) // y
 
 
-def _nonzero(x: Array, y: Array) -> Array:
+def _nonzero(x: Any, y: Any) -> Any:
     """The divisor. PyTorch raises an error where an integer is divided by zero."""
     if x.dtype.kind != "f" and not (isinstance(y, int) and y):
         raise MinisitchError("integers are divided by numbers that may be zero")
     return y
 
 
-def _clamp(x: Array, low: Array = None, high: Array = None) -> Array:
+def _clamp(x: Any, low: Any = None, high: Any = None) -> Any:
     x = x if low is None else np.maximum(x, low)
     return x if high is None else np.minimum(x, high)
 
 
-def _at(x: Array, dim: int, index: Any) -> Any:
+def _at(x: Any, dim: int, index: Any) -> Any:
     """The index of NumPy that takes ``index`` along one axis, and all of the others."""
     return (*[slice(None)] * (dim % x.ndim), index)
 
 
-def _window(x: Array, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+def _window(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     return _at(x, dim, slice(start, end, step))
 
 
-def _written(x: Array, index: Any, value: Array) -> Array:
+def _written(x: Any, index: Any, value: Any) -> Any:
     """A copy of ``x`` with ``value`` at an index."""
     out = x.copy()
     out[index] = value
     return out
 
 
-def _split(x: Array, sizes: Sequence[int], dim: int = 0) -> list[Array]:
+def _split(x: Any, sizes: Sequence[int], dim: int = 0) -> list[Any]:
     ends = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
     return [x[_window(x, dim, a, b)] for a, b in zip(ends, ends[1:], strict=False)]
 
 
-def _expand(x: Array, shape: Sequence[int], *, implicit: bool = False) -> Array:
+def _expand(x: Any, shape: Sequence[int], *, implicit: bool = False) -> Any:
     old = (*[1] * (len(shape) - x.ndim), *x.shape)
     return broadcast(x, [m if n == -1 else n for m, n in zip(old, shape, strict=True)])
 
 
-def _cat(arrays: Sequence[Array], dim: int = 0) -> Array:
+def _cat(arrays: Sequence[Any], dim: int = 0) -> Any:
     """Parts of shape (0,) go with any others, as the empty caches of generating models do."""
     return np.concatenate([x for x in arrays if x.shape != (0,)] or arrays, axis=dim)
 
 
-def _pad(x: Array, pad: Sequence[int], value: Any = 0) -> Array:
+def _pad(x: Any, pad: Sequence[int], value: Any = 0) -> Any:
     """``pad`` begins with the last axis. Negative numbers take elements away."""
     pairs = [(0, 0)] * (x.ndim - len(pad) // 2) + [*zip(pad[::2], pad[1::2], strict=True)][::-1]
     x = x[tuple(slice(max(-a, 0), n + min(b, 0)) for n, (a, b) in zip(x.shape, pairs, strict=True))]
     return np.pad(x, [(max(a, 0), max(b, 0)) for a, b in pairs], constant_values=value)
 
 
-def _take(x: Array, dim: int, index: Array) -> Array:
-    """Along one axis, by any number of indices. PyTorch refuses negative ones here, and so do we."""
+def _take(x: Any, dim: int, index: Any) -> Any:
+    """Along one axis. A negative index is refused when it runs, as PyTorch does."""
     made = record("gather", x, index, axes=(dim % x.ndim,))
     places = range(dim % x.ndim, dim % x.ndim + index.ndim)
     return np.moveaxis(made, tuple(range(index.ndim)), tuple(places))
 
 
-def _along(x: Array, dim: int, index: Array) -> list[Array]:
-    """Coordinates on all axes, of which one is given."""
-    return [index if a == dim % x.ndim else iota(index.shape, a) for a in range(x.ndim)]
+def _along(x: Any, dim: int, index: Any) -> tuple[list[Any], tuple[int, ...]]:
+    """Coordinates on all axes, of which one is given, and the axes."""
+    axes = tuple(range(x.ndim))
+    return [index if a == dim % x.ndim else iota(index.shape, a) for a in axes], axes
 
 
-def _gather(x: Array, dim: int, index: Array, *, sparse_grad: bool = False) -> Array:
-    return record("gather", x, *_along(x, dim, index), axes=tuple(range(x.ndim)))
+def _gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
+    places, axes = _along(x, dim, index)
+    return record("gather", x, *places, axes=axes)
 
 
-def _scatter(mode: str) -> Callable:
-    def scatter(x: Array, dim: int, index: Array, values: Array) -> Array:
-        if not isinstance(values, TracedArray):
-            values = constant(values, index.shape, x.dtype)
-        part = values[tuple(map(slice, index.shape))]
-        return record("scatter", x, part, *_along(x, dim, index), axes=tuple(range(x.ndim)), mode=mode)
-    return scatter
+def _scatter(x: Any, dim: int, index: Any, values: Any, *, mode: str = "set") -> Any:
+    if not isinstance(values, TracedArray):
+        values = constant(values, index.shape, x.dtype)
+    places, axes = _along(x, dim, index)
+    part = values[tuple(map(slice, index.shape))]
+    return record("scatter", x, part, *places, axes=axes, mode=mode)
 
 
-def _index(indices: Sequence[Array]) -> Any:
+def _index(indices: Sequence[Any]) -> Any:
     return tuple(slice(None) if i is None else i for i in indices)
 
 
-def _index_put(x: Array, indices: Sequence[Array], values: Array, accumulate: bool = False) -> Array:
+def _index_put(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
     if not accumulate:
         return _written(x, _index(indices), values)
     out = x.copy()
@@ -175,17 +179,22 @@ def _index_put(x: Array, indices: Sequence[Array], values: Array, accumulate: bo
     return out
 
 
-def _arange(start: Any, end: Any, step: Any = 1, **_: Any) -> Array:
+def _arange(start: Any, end: Any, step: Any = 1, **_: Any) -> Any:
     whole = all(isinstance(each, int) for each in (start, end, step))
     count = math.ceil((end - start) / step)
     return iota((count,), 0, "int64" if whole else "float64") * step + start
 
 
 # ---------------------------------------------------------------- the table: one line an operator
+def _named(names: str) -> dict[str, Callable]:
+    """Operators that have NumPy's name."""
+    return {name: getattr(np, name) for name in names.split()}
+
+
 # Operands are cast first: to the result's dtype, or to the one that PyTorch compares in.
 PROMOTING: dict[str, Callable] = {
-    **{name: getattr(np, name) for name in """maximum minimum hypot abs exp expm1 log log1p log2 log10
-        sqrt sin cos tan sinh cosh tanh floor ceil trunc bitwise_and bitwise_or bitwise_xor""".split()},
+    **_named("""maximum minimum hypot abs exp expm1 log log1p log2 log10 sqrt sin cos tan sinh cosh
+             tanh floor ceil trunc bitwise_and bitwise_or bitwise_xor"""),
     **{f"a{name}": getattr(np, f"arc{name}") for name in "sin cos tan tan2 sinh cosh tanh".split()},
     "add": lambda x, y, *, alpha=1: x + (y if alpha == 1 else y * alpha),
     "sub": lambda x, y, *, alpha=1: x - (y if alpha == 1 else y * alpha),
@@ -218,7 +227,7 @@ PROMOTING: dict[str, Callable] = {
 }
 # Operands stay as they are.
 OTHER: dict[str, Callable] = {
-    **{name: getattr(np, name) for name in "logical_and logical_or logical_xor logical_not isnan isinf where".split()},
+    **_named("logical_and logical_or logical_xor logical_not isnan isinf where"),
     **dict.fromkeys("clone alias lift_fresh_copy _to_copy".split(), lambda x, **_: x),
     **dict.fromkeys("empty empty_permuted new_empty_strided".split(), lambda *_, **__: 0),
     "any": lambda x, dim=None, keepdim=False: _reduction(np.any)(x != 0, dim, keepdim),
@@ -245,8 +254,8 @@ OTHER: dict[str, Callable] = {
     "index": lambda x, indices: x[_index(indices)],
     "index_put": _index_put,
     "gather": _gather,
-    "scatter": _scatter("set"),
-    "scatter_add": _scatter("add"),
+    "scatter": _scatter,
+    "scatter_add": functools.partial(_scatter, mode="add"),
 }
 TABLE = {**PROMOTING, **OTHER}
 # Core ATen keeps these whole. Taken apart, they stitch.
@@ -260,8 +269,8 @@ WHOLE = """_softmax _log_softmax _softmax_backward_data _log_softmax_backward_da
 VIEWS = {*"view permute expand unsqueeze select slice alias squeeze".split()}
 
 
-def _operator(n: torch.fx.Node) -> str:
-    """An operator's name in the table. Its overloads share a row, which refuses what it cannot say."""
+def _operator(n: fx.Node) -> str:
+    """An operator's name in the table. Its overloads share a row, which may refuse some."""
     library, _, name = str(n.target).partition(".")
     return name.partition(".")[0] if library == "aten" else ""
 
@@ -285,7 +294,7 @@ def _recording() -> Iterator[Recorder]:
         ACTIVE.reset(before)
 
 
-def layout(tensor: torch.Tensor) -> tuple[int, ...]:
+def layout(tensor: Tensor) -> tuple[int, ...]:
     """The order of the axes in memory: those of a transposed weight are (1, 0)."""
     return tuple(sorted(range(tensor.dim()), key=lambda axis: (-tensor.stride(axis), axis)))
 
@@ -294,19 +303,19 @@ def _inverse(order: Sequence[int]) -> tuple[int, ...]:
     return tuple(order.index(axis) for axis in range(len(order)))
 
 
-def _input(recorder: Recorder, tensor: torch.Tensor, name: str) -> Array:
+def _input(recorder: Recorder, tensor: Tensor, name: str) -> Any:
     """A tensor as it lies in memory, behind a transpose."""
     order = layout(tensor)
     type = TensorType(tuple(tensor.shape[axis] for axis in order), _name(tensor.dtype))
     return np.transpose(fresh(recorder.input(type, name), scalar=False), _inverse(order))
 
 
-def lowered(graph: torch.fx.Graph) -> Graph:
+def lowered(graph: fx.Graph) -> Graph:
     """A part of PyTorch's graph as one of ours. Inputs and outputs are in memory order.
 
     Raises MinisitchError for an operator that no row of the table can record.
     """
-    values: dict[torch.fx.Node, Any] = {}
+    values: dict[fx.Node, Any] = {}
     with _recording() as recorder:
         for n in graph.nodes:
             if n.op == "placeholder":
@@ -323,10 +332,11 @@ def _listed(value: Any) -> list[Any]:
     return [*value] if isinstance(value, tuple | list) else [value]
 
 
-def _line(n: torch.fx.Node) -> tuple[str, str]:
-    """The line of the model that an operator comes from, and its function: for ``forward`` its module's class."""
+def _line(n: fx.Node) -> tuple[str, str]:
+    """The model's line that an operator comes from, and the function: of ``forward`` the class."""
     frames = re.findall(r'File "(.*?)", line (\d+), in (.+)', n.meta.get("stack_trace") or "")
-    path, line, function = ([f for f in frames if not f[0].startswith(TORCH)] or frames or [("", "", "")])[-1]
+    frames = [f for f in frames if not f[0].startswith(TORCH)] or frames or [("", "", "")]
+    path, line, function = frames[-1]
     modules = n.meta.get("nn_module_stack") or n.meta.get("fwd_nn_module_stack")
     if modules and function in ("forward", ""):
         function = getattr([*modules.values()][-1][1], "__name__", function)
@@ -334,54 +344,56 @@ def _line(n: torch.fx.Node) -> tuple[str, str]:
     return f"{path.rpartition('/')[2]}:{line}" if path else "", f"{gradient}{function}"
 
 
-def _result(n: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
-    """What a row of the table makes of an operator's operands, with the shapes and dtypes that PyTorch says."""
+def _result(n: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
+    """What an operator's row makes of its operands, in the shapes and dtypes that PyTorch says."""
     args, kwargs = map_arg((n.args, n.kwargs), values.__getitem__)
     if n.target is operator.getitem:
         return args[0][args[1]]
     name, expected = _operator(n), n.meta["val"]
-    results = _listed(expected)
     if name in PROMOTING:
-        to = results[0].dtype
+        to = _listed(expected)[0].dtype
         if to == torch.bool:
             given = map_arg(n.args, lambda each: each.meta["val"])
-            compared = [x for x in given if isinstance(x, torch.Tensor | int | float)]
+            compared = [x for x in given if isinstance(x, Tensor | int | float)]
             to = torch.result_type(compared[0], compared[-1])
         args = [cast(a, _name(to)) if isinstance(a, TracedArray) else a for a in args]
     made = TABLE[name](*args, **kwargs)
-    if isinstance(expected, torch.Tensor):
+    if isinstance(expected, Tensor):
         return _as_expected(name, made, expected)
-    return [_as_expected(name, each, e) for each, e in zip(made, results, strict=True)]
+    return [_as_expected(name, *each) for each in zip(made, expected, strict=True)]
 
 
-def _as_expected(name: str, made: Array, expected: torch.Tensor) -> Array:
-    made = made if isinstance(made, TracedArray) else constant(made, expected.shape, _name(expected.dtype))
-    if made.shape != tuple(expected.shape):
-        raise MinisitchError(f"{name} gives {made.shape}, and PyTorch says {tuple(expected.shape)}")
-    return cast(made, _name(expected.dtype))
+def _as_expected(name: str, made: Any, expected: Tensor) -> Any:
+    shape, dtype = tuple(expected.shape), _name(expected.dtype)
+    made = made if isinstance(made, TracedArray) else constant(made, shape, dtype)
+    if made.shape != shape:
+        raise MinisitchError(f"{name} gives {made.shape}, and PyTorch says {shape}")
+    return cast(made, dtype)
 
 
 # ---------------------------------------------------------------- what stays PyTorch's
-def _refusal(n: torch.fx.Node, device: str) -> str:
+def _refusal(n: fx.Node, device: str) -> str:
     """Why PyTorch runs an operator itself, or an empty text. To find out, it is recorded alone."""
     if _operator(n) not in TABLE:
         return "no line in the table"
     metas = {each: each.meta.get("val") for each in (n, *n.all_input_nodes)}
     for t in itertools.chain(*map(_listed, metas.values())):
-        if not isinstance(t, torch.Tensor) or t.layout != torch.strided or _name(t.dtype) not in SHORT:
-            return f"graphs have no {_name(t.dtype) if isinstance(t, torch.Tensor) else type(t).__name__}"
-        if t.device.type != device:
-            return f"its tensors are on {t.device}, and kernels run on {device}"
+        if not isinstance(t, Tensor) or t.layout != torch.strided:
+            return f"graphs have no {getattr(t, 'layout', type(t).__name__)}"
+        if _name(t.dtype) not in SHORT or t.device.type != device:
+            return f"kernels run on {device}, and have no {_name(t.dtype)} on {t.device.type}"
     try:
         with _recording() as recorder:
-            inputs = {each: [_input(recorder, t, "x") for t in _listed(meta)] for each, meta in metas.items()}
-            _result(n, {each: made if isinstance(metas[each], tuple | list) else made[0] for each, made in inputs.items()})
+            inputs = {each: [_input(recorder, t, "x") for t in _listed(meta)]
+                      for each, meta in metas.items()}
+            _result(n, {each: made[0] if isinstance(metas[each], Tensor) else made
+                        for each, made in inputs.items()})
     except Exception as refused:  # whatever a row does not expect
         return f"{type(refused).__name__}: {refused}"
     return ""
 
 
-def _supported(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+def _supported(graph: fx.Graph) -> set[fx.Node]:
     """The operators that our kernels run. The others are counted in ``fallbacks``."""
     device, found = _device(graph), set()
     for n in graph.nodes:
@@ -397,21 +409,21 @@ def _supported(graph: torch.fx.Graph) -> set[torch.fx.Node]:
     return found
 
 
-def _device(graph: torch.fx.Graph) -> str:
+def _device(graph: fx.Graph) -> str:
     """The kind of device that most tensors of a graph are on, if kernels run there."""
-    tensors = (t for n in graph.nodes for t in _listed(n.meta.get("val")) if isinstance(t, torch.Tensor))
-    kinds = Counter(t.device.type for t in tensors)
+    values = (value for n in graph.nodes for value in _listed(n.meta.get("val")))
+    kinds = Counter(t.device.type for t in values if isinstance(t, Tensor))
     try:
         return choose_target("cuda") if kinds["cuda"] > kinds["cpu"] else "cpu"
     except DeviceError:
         return "cpu"
 
 
-def _share(graph: torch.fx.Graph) -> None:
-    """Give results that are views of inputs nodes of their own, which PyTorch runs: it does not copy."""
+def _share(graph: fx.Graph) -> None:
+    """Give results that are views of inputs nodes of their own. PyTorch runs them without a copy."""
     output = graph.output_node()
 
-    def own(result: torch.fx.Node) -> torch.fx.Node:
+    def own(result: fx.Node) -> fx.Node:
         chain, source = [], result
         while _operator(source) in VIEWS:
             chain.append(source)
@@ -420,8 +432,8 @@ def _share(graph: torch.fx.Graph) -> None:
             return result
         for each in reversed(chain):
             with graph.inserting_before(output):
-                made = graph.node_copy(each, lambda n, each=each, source=source: source if n is each.args[0] else n)
-            made.meta["shared"], source = True, made
+                source = graph.node_copy(each, {each.args[0]: source}.__getitem__)
+            source.meta["shared"] = True
         return source
     output.args = map_arg(output.args, own)
     graph.eliminate_dead_code()
@@ -434,7 +446,7 @@ class Part(torch.nn.Module):
     ``name`` says whether it is of a forward or a backward graph.
     """
 
-    def __init__(self, name: str, of: torch.fx.Graph, options: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, of: fx.Graph, options: Mapping[str, Any]) -> None:
         super().__init__()
         self.name, self.graph, self.target = name, lowered(of), _device(of)
         self.run = compile_graph(self.graph, target=self.target, **options)
@@ -448,7 +460,7 @@ class Part(torch.nn.Module):
         """What was decided, as ``minisitch.explain`` says it."""
         return Report(self.name, self.run.stages)
 
-    def forward(self, *tensors: torch.Tensor) -> Any:
+    def forward(self, *tensors: Tensor) -> Any:
         """Run on tensors, which are shared: nothing is copied on the way in or out."""
         given = [t.detach().permute(order) for t, order in zip(tensors, self.orders, strict=True)]
         if self.target == "cuda":
@@ -459,11 +471,13 @@ class Part(torch.nn.Module):
         return results[0] if self.single else results
 
 
-def _compiled(name: str, gm: torch.fx.GraphModule, options: Mapping[str, Any], parts: list[Part]) -> Callable:
+def _compiled(name: str, gm: fx.GraphModule, options: Mapping[str, Any],
+              parts: list[Part]) -> Callable:
     """A function of tensors for one graph of AOTAutograd."""
     _share(gm.graph)
     supported = _supported(gm.graph)
-    partitioner = CapabilityBasedPartitioner(gm, create_op_support(lambda _, n: n in supported), allows_single_node_partition=True)
+    support = create_op_support(lambda _, n: n in supported)
+    partitioner = CapabilityBasedPartitioner(gm, support, allows_single_node_partition=True)
     whole = partitioner.fuse_partitions(partitioner.propose_partitions())
     for child, part in [*whole.named_children()]:
         if child.startswith("fused_"):
@@ -471,50 +485,48 @@ def _compiled(name: str, gm: torch.fx.GraphModule, options: Mapping[str, Any], p
                 parts.append(Part(name, part.graph, options))
                 setattr(whole, child, parts[-1])
             except PlanError as refused:  # PyTorch runs the part
-                fallbacks[f"{len(part.graph.nodes)} operators of the {name} graph: {refused}"] += 1
+                fallbacks[f"{len(part.graph.nodes)} operators, {name}: {refused}"] += 1
     whole.recompile()
     return make_boxed_func(whole.forward)
 
 
-def _fixed(gm: torch.fx.GraphModule, given: Sequence[Any]) -> torch.fx.GraphModule:
-    """A copy of Dynamo's graph for these shapes: sizes among the arguments become numbers."""
-    graph = torch.fx.Graph()
-    graph.output(graph.graph_copy(gm.graph, {}))
-    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
-    for n, value in zip(placeholders, given, strict=True):
-        if not isinstance(value, torch.Tensor):
-            for user in [*n.users]:
-                user.args, user.kwargs = map_arg((user.args, user.kwargs), lambda a, n=n, value=value: value if a is n else a)
-            graph.erase_node(n)
-    return torch.fx.GraphModule(gm, graph)
-
-
-def _each_shape(gm: torch.fx.GraphModule, build: Callable) -> Callable:
-    """One program for each combination of shapes, up to MOST_SHAPES. Then PyTorch runs the model."""
+def _each_shape(gm: fx.GraphModule, build: Callable) -> Callable:
+    """One program for each combination of shapes, up to MOST_SHAPES. Then PyTorch runs it."""
     made: dict[Any, Callable] = {}
-    names = [n.meta["grapharg"].source.name for n in gm.graph.nodes if n.op == "placeholder"]
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    names = [n.meta["grapharg"].source.name for n in placeholders]
     warned = False
+
+    def fixed(given: Sequence[Any]) -> fx.GraphModule:
+        """Dynamo's graph for these shapes: sizes among the arguments become numbers."""
+        graph = fx.Graph()
+        pairs = zip(placeholders, given, strict=True)
+        sizes = {n: x for n, x in pairs if not isinstance(x, Tensor)}
+        graph.output(graph.graph_copy(gm.graph, sizes))
+        return fx.GraphModule(gm, graph)
 
     def run(*given: Any) -> Any:
         nonlocal warned
-        tensors = [x for x in given if isinstance(x, torch.Tensor)]
-        key = tuple(tuple(x.shape) if isinstance(x, torch.Tensor) else x for x in given)
+        tensors = [x for x in given if isinstance(x, Tensor)]
+        key = tuple(tuple(x.shape) if isinstance(x, Tensor) else x for x in given)
         if key not in made and len(made) < MOST_SHAPES:
-            made[key] = build(_fixed(gm, given), tensors)
+            made[key] = build(fixed(given), tensors)
         if key in made:
             return made[key](*tensors)
         if not warned:
             warned = True
-            warnings.warn(f"{_changing(names, [*made])} came in {MOST_SHAPES} shapes, and each is a program of its own: "
-                          "PyTorch runs others itself. Pad to a few shapes", LoopWarning, stacklevel=2)
+            warnings.warn(f"{_changing(names, [*made])} came in {MOST_SHAPES} shapes, each a "
+                          "program of its own: PyTorch runs others itself. Pad to a few shapes",
+                          LoopWarning, stacklevel=2)
         return gm(*given)
     return run
 
 
 def _changing(names: Sequence[str], shapes: Sequence[Any]) -> str:
     """The names of the model's arguments that come in several shapes, of Dynamo's ``L['x']``."""
-    several = [name for name, seen in zip(names, zip(*shapes, strict=True), strict=True) if len({*seen}) > 1]
-    return ", ".join(re.sub(r"^L\['(\w+)'\]", r"\1", name) for name in several if ".size()" not in name)
+    seen = dict(zip(names, zip(*shapes, strict=True), strict=True))
+    several = [name for name in names if len({*seen[name]}) > 1 and ".size()" not in name]
+    return ", ".join(re.sub(r"^L\['(\w+)'\]", r"\1", name) for name in several)
 
 
 # ---------------------------------------------------------------- the doors
@@ -525,28 +537,34 @@ def _decompositions() -> dict[Any, Callable]:
     return {**torch.export.default_decompositions(), **get_decompositions(whole)}
 
 
-def minisitch(gm: torch.fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
-              mode: str | None = None, parts: list[Part] | None = None) -> Callable:
+def minisitch(gm: fx.GraphModule, inputs: Sequence[Any], *, mode: str | None = None,
+              options: Mapping[str, Any] | None = None,
+              parts: list[Part] | None = None) -> Callable:
     """The backend, as ``torch.compile`` calls it.
 
-    ``options``: ``strategy`` (``astitch`` unless given: ``auto`` plans 20 times as long), ``device``,
-    ``exact`` and ``passes``, as ``minisitch.jit`` takes them. Parts are added to ``parts``.
+    ``options``: ``strategy`` (``astitch`` unless given: ``auto`` plans 20 times as long),
+    ``device``, ``exact`` and ``passes``, as ``minisitch.jit`` takes them. ``parts`` collects what
+    is compiled.
 
     Raises MinisitchError for other options, and for a ``mode``, which is Inductor's.
     """
-    chosen, made = {"strategy": "astitch", **(options or {})}, [] if parts is None else parts
+    chosen = {"strategy": "astitch", **(options or {})}
     if mode is not None or chosen.keys() - {"strategy", "device", "exact", "passes"}:
-        raise MinisitchError(f"torch.compile(mode={mode!r}, options={options}): this backend takes no mode, and the options "
-                             "strategy, device, exact and passes; write options={'strategy': 'auto'}")
+        raise MinisitchError(f"torch.compile(mode={mode!r}, options={options}): this backend has "
+                             "no mode, and the options strategy, device, exact and passes; write "
+                             "options={'strategy': 'auto'}")
+    made = [] if parts is None else parts
 
     def compiler(name: str) -> Callable:
         return lambda graph, _: _compiled(name, graph, chosen, made)
 
-    def build(graph: torch.fx.GraphModule, given: Sequence[Any]) -> Callable:
-        backend = aot_autograd(fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), decompositions=_decompositions())
+    def build(graph: fx.GraphModule, given: Sequence[Any]) -> Callable:
+        backend = aot_autograd(fw_compiler=compiler("forward"), bw_compiler=compiler("backward"),
+                               decompositions=_decompositions())
         with sdpa_kernel(SDPBackend.MATH):  # attention comes apart
             return backend(graph, given)
-    return _each_shape(gm, build) if any(isinstance(x, torch.SymInt) for x in inputs) else build(gm, inputs)
+    changing = any(isinstance(x, torch.SymInt) for x in inputs)
+    return _each_shape(gm, build) if changing else build(gm, inputs)
 
 
 @dataclass(frozen=True)
@@ -559,17 +577,19 @@ class Explained:
     fallbacks: Counter[str]
 
     def __str__(self) -> str:
-        lines = [f"{part.name}: {count(len(part.graph), 'operation')}, {part.run}" for part in self.parts]
+        lines = [f"{p.name}: {count(len(p.graph), 'operation')}, {p.run}" for p in self.parts]
         own = [f"  {times} x {said}" for said, times in self.fallbacks.items()]
         return "\n".join([*lines, "PyTorch runs itself:", *(own or ["  nothing"])])
 
 
-def explain(model: Callable, /, *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any) -> Explained:
+def explain(model: Callable, /, *args: Any, options: Mapping[str, Any] | None = None,
+            **kwargs: Any) -> Explained:
     """Compile a model, or a function of tensors, for these arguments, and run it once.
 
     The backward graph is there if something requires a gradient.
     """
     parts: list[Part] = []
     before = Counter(fallbacks)
-    torch.compile(model, backend=functools.partial(minisitch, parts=parts, options=options))(*args, **kwargs)
+    backend = functools.partial(minisitch, parts=parts, options=options)
+    torch.compile(model, backend=backend)(*args, **kwargs)
     return Explained(tuple(parts), fallbacks - before)

@@ -21,6 +21,7 @@ from .cuda.link import version
 from .target import has_driver
 
 CUDA, CUDA12 = "pip install 'minisitch[cuda]'", "pip install 'minisitch[cuda12]'"
+TORCH = "pip install 'minisitch[torch]'"
 OK, MISSING, BROKEN = "ok", "missing", "broken"
 NEEDED = ("numba", "NVIDIA driver", "numba-cuda", "CUDA compiler", "GPU")  # to run kernels on a GPU
 
@@ -37,7 +38,7 @@ class Finding:
 
 def examine() -> list[Finding]:
     """Check everything, without changing anything."""
-    return [_numba(), _cache(), *_gpu(), _cublas()]
+    return [_numba(), _cache(), *_gpu(), _cublas(), _torch()]
 
 
 def report(findings: Sequence[Finding]) -> str:
@@ -117,3 +118,14 @@ def _cublas() -> Finding:
         return Finding("cuBLAS", OK, path)
     fix = cublas.INSTALL if has_driver() else f"with an NVIDIA GPU: {cublas.INSTALL}"
     return Finding("cuBLAS", MISSING, "NumPy multiplies matrices on the host", fix)
+
+
+def _torch() -> Finding:
+    """Whether ``torch.compile`` has this package as a backend."""
+    if not version("torch"):
+        return Finding("PyTorch", MISSING, "no torch.compile(model, backend=\"minisitch\")", TORCH)
+    try:
+        importlib.import_module("minisitch.torch_backend")
+    except Exception as problem:  # another version may lack anything
+        return Finding("PyTorch", BROKEN, f"{version('torch')}: {type(problem).__name__}: {problem}", TORCH)
+    return Finding("PyTorch", OK, f"{version('torch')}: torch.compile(model, backend=\"minisitch\")")
