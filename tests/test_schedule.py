@@ -175,9 +175,7 @@ def meeting_by_turns(kernel):
         return "_".join(name.split("_")[:2])
 
     def by_turns(x):
-        if not isinstance(x, ir.Combine):
-            return (x,)
-        return (replace(x, folds=tuple(replace(f, exchange=moved(f.exchange)) for f in x.folds)),)
+        return nests.with_folds((x,), lambda f: replace(f, exchange=moved(f.exchange)))
     return replace(changed(kernel, by_turns), buffers=tuple({b.name: b for b in (replace(b, name=moved(b.name)) for b in kernel.buffers)}.values()))
 
 
@@ -206,7 +204,7 @@ MUTANTS = {
     "a segment has no chunks": (lambda: each_segment(SOFTMAX, lambda s: replace(s, chunks=0)), r"writes 0 of the 768 cells"),
     "a loop ends early": (
         lambda: changed(SOFTMAX, lambda x: (replace(x, turns=x.turns // 2) if isinstance(x, ir.Loop) else x,), 0, last_phase(SOFTMAX)),
-        r"writes 384 of the 768 cells"),
+        r"columns 0 to 47 are taken where there are 96"),
     "a block has too few threads for its rows": (
         lambda: each_segment(SOFTMAX, lambda s: replace(s, thread_map=replace(s.thread_map, rows_per_block=2 * s.thread_map.rows_per_block))),
         r"rows of \d+ threads are not the \d+ threads of a block"),

@@ -4,7 +4,7 @@ In:  what ``schedule`` puts together. Out: a ``Kernel``, frozen, which prints.
 
 ``ir`` has the statements that a kernel consists of, and ``show`` prints them. ``memory`` and
 ``statements`` build these parts, and ``launch`` chooses how many blocks there are. ``verify``
-refuses a wrong kernel, and ``text`` prints its statements as Python. ``nests`` is what passes and
+and ``turns`` refuse a wrong kernel, and ``text`` prints its statements as Python. ``nests`` is what passes and
 models ask of a kernel besides.
 """
 

@@ -58,6 +58,7 @@ from ..ops import kind_of
 from ..stitch.index import UNBOUNDED, ZERO, Guard, Index, Within, variable, whole
 from ..stitch.mapping import ThreadMap
 
+COLUMN, REDUCED_ROW = whole("col"), whole("ser")  # of a plain kernel
 FIRST = "first"  # in a loop whose turns take several columns: the first column of the turn
 
 
@@ -367,6 +368,9 @@ class Phase:
     serial: int
     chunked: bool
     nest: Nest
+    # The column of a turn, and its reduced row. Of several columns the first one whose variables the loops have.
+    columns: tuple[Index, ...] = (COLUMN,)
+    reduced: Index = REDUCED_ROW
 
     @property
     def barrier(self) -> str:

@@ -14,6 +14,7 @@ from ..errors import KernelError, needs
 from ..stitch.index import Digit, Guard, Index, IndexTerm, Within, footprint, lies_within, side_by_side, variable
 from . import Kernel, ir
 from .show import show_stmt
+from .turns import check_turns
 
 
 def verify_kernel(kernel: Kernel) -> Kernel:
@@ -65,6 +66,7 @@ def verify_values(kernel: Kernel) -> Kernel:
             checker.task(segment, place)
         if segment.barrier == "grid":
             checker.meet("grid")
+    check_turns(kernel)
     for b in [b for b in kernel.parameters if b.scope == "output"]:
         cells = footprint((i for s in kernel.segments for i in _stored(s, b.name)), b.size)
         if cells < b.size:

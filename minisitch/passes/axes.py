@@ -172,7 +172,14 @@ def nest(segment: ir.Segment, phase: ir.Phase, columns: Sequence[Axis],
         return loops_over(around, (*starts, *turns, *ends))
 
     in_cells = with_folds(phase.nest, lambda f: replace(f, cell=cell) if f.buffer else f)
-    return replace(phase, nest=rewritten(in_cells, nested))
+    column = _counted(columns) + (whole("start") if split else ZERO)
+    reduced = _counted(serial) if serial else phase.reduced
+    return replace(phase, nest=rewritten(in_cells, nested), columns=(column,), reduced=reduced)
+
+
+def _counted(axes: Sequence[Axis]) -> Index:
+    """What axes count together."""
+    return sum((whole(name) * stride for name, stride, _ in axes), ZERO)
 
 
 def _column_loops(phase: ir.Phase, columns: Sequence[Axis], chunk: int,

@@ -378,7 +378,10 @@ class _Group:
             # The columns that no group takes are taken one at a time.
             return self._groups(stmt, inside)
 
-        return replace(phase, nest=rewritten(phase.nest, grouped_columns))
+        group = whole("lane") * self.width + whole("turn") * (self.threads * self.width) + (whole("start") if self.split else ZERO)
+        each = whole("each") if self.width > 1 else ZERO
+        columns = *phase.columns, whole(ir.FIRST) + each, group + each
+        return replace(phase, nest=rewritten(phase.nest, grouped_columns), columns=columns)
 
     def _moved(self, k: int, kept_at: Index) -> tuple[ir.Nest, ir.Nest, ir.Nest]:
         """The moves before a group of columns, the statements of each, and the moves after."""
