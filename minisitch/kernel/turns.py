@@ -105,6 +105,12 @@ class Around:
         return None if touching - cut else (first + index.const, max(first, end) + index.const)
 
 
+    def bounds(self, index: Index) -> Span:
+        """The least value of a sum of counters and the end of its values, without the guards."""
+        last = sum(factor * (self.sizes[name] - 1) for factor, name in self.counted(index))
+        return index.const, index.const + last + 1
+
+
 class Taken(NamedTuple):
     """A statement that is done once for each of some columns."""
 
@@ -376,8 +382,8 @@ class TurnsChecker:
             return set()
         cell, first = around.of(fold.cell), self.started[fold.result][0]
         same = {name for _, name in around.counted(column + cell * -1)} & {loop.var for loop in self._since(around, start)}
-        here, there = around.span(cell), start.span(start.of(first.cell))
-        if same or not here or not there or here[0] < there[0] or here[1] > there[1]:
+        here, there = around.span(cell) or around.bounds(cell), start.bounds(start.of(first.cell))
+        if same or here[0] < there[0] or here[1] > there[1]:
             raise self.wrong(stmt, f"the cells of {fold.buffer} are not one for each column, of those that were started")
         return {name for _, name in around.counted(cell)}
 
