@@ -110,7 +110,7 @@ class _CudaSegment(Printer):
         """The row and the columns of a task."""
         w, s = self.w, self.segment
         per_row, rows = s.chunks * s.slices, s.thread_map.rows_per_block
-        if s.kind == "row" and rows > 1:
+        if s.space.kind == "row" and rows > 1:
             w.line(f"row = task * {rows} + lane_row")
             if s.ragged:
                 self.name("live", f"row < {s.rows}")

@@ -87,8 +87,7 @@ def _segment(layout: Layout, names: Names, key: SegmentKey, barrier: str) -> ir.
     _, space = key
     m = layout.maps[key]
     slice_size = -(-space.serial // space.slices)
-    segment = ir.Segment(space.kind, space.rows, space.chunks, m.chunk, space.slices, slice_size,
-                         m, (), _between_tasks(layout, key), barrier)
+    segment = ir.Segment(space, m, slice_size, (), _between_tasks(layout, key), barrier)
     nests = _SegmentNests(layout, names, segment)
     phases = tuple(map(nests.phase, layout.segments[key]))
     return replace(segment, phases=phases, opening=nests.opening, closing=nests.closing)

@@ -158,7 +158,7 @@ def test_an_idle_device_is_slower():
     graph = traced(lambda x: np.sum(x, axis=1), (64, 30_000))
     split = one_kernel(graph, V100)
     assert split.grid == 128
-    whole = replace(split, grid=64, segments=tuple(replace(s, chunks=1, chunk=30_000) for s in split.segments))
+    whole = replace(split, grid=64, segments=tuple(replace(s, space=replace(s.space, chunks=1), thread_map=replace(s.thread_map, chunk=30_000)) for s in split.segments))
     assert cost.kernel_us(split) < cost.kernel_us(whole)
 
 

@@ -311,7 +311,7 @@ def test_neighbours_of_a_large_segment_are_called_apart():
     (segment,), ((short,)) = kernel.segments, one_kernel(traced(softmax, (64, 50)), CPU, ()).segments
 
     def of_work(segment, work):
-        return replace(segment, rows=-(-work * segment.rows // work_of(segment)))
+        return replace(segment, space=replace(segment.space, rows=-(-work * segment.rows // work_of(segment))))
 
     def lengths(*segments):
         return [len(call) for call in calls(replace(kernel, segments=segments))]

@@ -200,8 +200,8 @@ MUTANTS = {
     "the output is not written": (
         lambda: body(SOFTMAX, 0, last_phase(SOFTMAX), lambda x: not isinstance(x, Store)), r"writes 0 of the 768 cells of its output y0"),
     "there are no segments": (lambda: replace(SOFTMAX, segments=()), r"writes 0 of the 768 cells of its output y0"),
-    "half of the rows are left out": (lambda: each_segment(SOFTMAX, lambda s: replace(s, rows=s.rows // 2)), r"writes 384 of the 768 cells"),
-    "a segment has no chunks": (lambda: each_segment(SOFTMAX, lambda s: replace(s, chunks=0)), r"writes 0 of the 768 cells"),
+    "half of the rows are left out": (lambda: each_segment(SOFTMAX, lambda s: replace(s, space=replace(s.space, rows=s.rows // 2))), r"writes 384 of the 768 cells"),
+    "a segment has no chunks": (lambda: each_segment(SOFTMAX, lambda s: replace(s, space=replace(s.space, chunks=0))), r"writes 0 of the 768 cells"),
     "a loop ends early": (
         lambda: changed(SOFTMAX, lambda x: (replace(x, turns=x.turns // 2) if isinstance(x, ir.Loop) else x,), 0, last_phase(SOFTMAX)),
         r"columns 0 to 47 are taken where there are 96"),

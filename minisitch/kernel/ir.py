@@ -57,6 +57,7 @@ from ..errors.lazy import lazy
 from ..ops import kind_of
 from ..stitch.index import UNBOUNDED, ZERO, Guard, Index, Within, variable, whole
 from ..stitch.mapping import ThreadMap
+from ..stitch.subroots import Space
 
 COLUMN, REDUCED_ROW = whole("col"), whole("ser")  # of a plain kernel
 FIRST = "first"  # in a loop whose turns take several columns: the first column of the turn
@@ -392,21 +393,25 @@ class Phase:
 
 @dataclass(frozen=True)
 class Segment:
-    """A loop over tasks. ``barrier`` is ``grid`` if all of them end before the next segment."""
+    """A loop over the tasks of a space, dealt out to blocks and threads as its map says.
 
-    kind: str  # "row" | "column" | "block"
-    rows: int
-    chunks: int
-    chunk: int  # columns a task of a split row, or a column tile, covers
-    slices: int
-    slice_size: int
+    ``barrier`` is ``grid`` if all of them end before the next segment.
+    """
+
+    space: Space
     thread_map: ThreadMap
+    slice_size: int
     phases: tuple[Phase, ...]
     task_barrier: str  # between two tasks of a block: "none" | "warp" | "block"
     barrier: str
     opening: Nest = ()  # before the tasks of a block: its column sums start
     closing: Nest = ()  # after them: they are stored
     step: int = 1  # rows of a turn of the loop over tasks; the phases have loops over them
+
+    rows = property(lambda self: self.space.rows)
+    chunks = property(lambda self: self.space.chunks)
+    slices = property(lambda self: self.space.slices)
+    chunk = property(lambda self: self.thread_map.chunk)  # columns of a task of a split row, or of a column tile
 
     @lazy
     def nest(self) -> Nest:
@@ -430,12 +435,12 @@ class Segment:
 
     def threads(self, block: int) -> int:
         """Threads of a GPU's block that share the columns of a task."""
-        return block if self.kind == "column" or self.chunks > 1 else self.thread_map.threads_per_row
+        return block if self.space.kind == "column" or self.chunks > 1 else self.thread_map.threads_per_row
 
     @property
     def ragged(self) -> bool:
         """Whether the last task has fewer rows than the others: some threads are not ``live``."""
-        return self.kind == "row" and self.rows % self.thread_map.rows_per_block != 0
+        return self.space.kind == "row" and self.rows % self.thread_map.rows_per_block != 0
 
     def extents(self, phase: Phase | None = None) -> dict[str, int]:
         """Extents of a task's variables, so that an index prints no needless remainder."""

@@ -134,7 +134,7 @@ class TurnsChecker:
     def __init__(self, kernel: Kernel, segment: ir.Segment, place: str) -> None:
         self.kernel, self.segment, self.place = kernel, segment, place
         m, gpu = segment.thread_map, kernel.device.kind == "gpu"
-        self.rows_at_once = m.rows_per_block if gpu and segment.kind == "row" else 1
+        self.rows_at_once = m.rows_per_block if gpu and segment.space.kind == "row" else 1
         self.threads = segment.threads(kernel.block) if gpu else 1
         self.takers = {"lane": self.threads, "warp": self.threads // WARP, DEALT["lanes"]: WARP if gpu else 1}
         self.started: dict[str, tuple[ir.Fold, Around]] = {}

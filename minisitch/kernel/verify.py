@@ -56,7 +56,7 @@ def verify_values(kernel: Kernel) -> Kernel:
     for s, segment in enumerate(kernel.segments):
         rows, each = segment.thread_map.rows_per_block, segment.threads(kernel.block)
         place = f"{kernel.name}, segment {s}"
-        if segment.kind == "row" and rows * each != kernel.block:
+        if segment.space.kind == "row" and rows * each != kernel.block:
             raise KernelError(f"{place}: {rows} rows of {each} threads "
                               f"are not the {kernel.block} threads of a block")
         # the blocks that have a task

@@ -114,7 +114,7 @@ def _with_chunk(segment: ir.Segment, chunk: int) -> ir.Segment:
         return (replace(stmt, turns=chunk),)
 
     phases = tuple(with_nest(p, rewritten(p.nest, longer)) for p in segment.phases)
-    return replace(segment, chunk=chunk, phases=phases)
+    return replace(segment, thread_map=replace(segment.thread_map, chunk=chunk), phases=phases)
 
 
 def inner_columns(segment: ir.Segment) -> int:

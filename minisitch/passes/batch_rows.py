@@ -53,7 +53,7 @@ def take_together(segment: ir.Segment,
     """
     cols = max((p.cols * p.serial for p in segment.phases), default=0)
     crossing = _crossing(segment.phases)
-    if (segment.kind != "row" or segment.chunks != 1 or segment.slices != 1
+    if (segment.space.kind != "row" or segment.chunks != 1 or segment.slices != 1
             or not 1 < cols <= SHORT_ROW or not crossing or "" in crossing.values()):
         return segment, ()
     rows = min(MOST_ROWS, max(FEWEST_ROWS, ELEMENTS // cols))

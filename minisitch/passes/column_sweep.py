@@ -30,10 +30,10 @@ MOST_UNROLLED = 32
 @kernel_pass("column_sweep", "cpu")
 def column_sweep(kernel: Kernel) -> Kernel:
     """Sweep over the reduced rows of each column space where that is worth it."""
-    if not any(s.kind == "column" for s in kernel.segments):
+    if not any(s.space.kind == "column" for s in kernel.segments):
         return kernel
     kernel = axes.with_whole_chunks(kernel)
-    segments = tuple(_swept(kernel, s) if s.kind == "column" else s for s in kernel.segments)
+    segments = tuple(_swept(kernel, s) if s.space.kind == "column" else s for s in kernel.segments)
     return with_rows(replace(kernel, segments=segments))
 
 

@@ -41,7 +41,7 @@ def nest_loops(kernel: Kernel) -> Kernel:
 def _nested(kernel: Kernel, segment: ir.Segment, phase: ir.Phase) -> ir.Phase:
     if not axes.is_flat(phase):
         return phase
-    tiles, columns = segment.kind == "column", axes.column_axes(segment, phase)
+    tiles, columns = segment.space.kind == "column", axes.column_axes(segment, phase)
     serial = []
     if phase.serial != 1:
         strides = (1, phase.serial) if tiles else axes.digit_strides(phase, "ser", phase.serial)

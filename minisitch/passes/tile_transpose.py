@@ -31,7 +31,7 @@ def tile_transpose(kernel: Kernel) -> Kernel:
 
 
 def _may_tile(segment: ir.Segment) -> bool:
-    whole = segment.chunks == 1 and segment.kind != "column"
+    whole = segment.chunks == 1 and segment.space.kind != "column"
     return whole and len(segment.phases) == 1 and _across(segment.phases[0])
 
 

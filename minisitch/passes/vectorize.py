@@ -174,7 +174,7 @@ class _Widening:
 
     def _segment(self, s: ir.Segment) -> ir.Segment:
         along = {f.along for p in s.phases for f in parts(p).folds}
-        if s.kind != "row" or s.carries or along - {"row"} or any(p.serial != 1 for p in s.phases):
+        if s.space.kind != "row" or s.carries or along - {"row"} or any(p.serial != 1 for p in s.phases):
             return s
         # Phases in which equal columns are one thread's.
         alike: dict[tuple[int, bool], list[int]] = {}

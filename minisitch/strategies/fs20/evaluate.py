@@ -93,7 +93,7 @@ def instructions(kernel: Kernel, segment: Segment) -> dict[str, float]:
     A memory access counts once for 128 bytes. Lanes that read far apart count once for each sector.
     An element that the segment has read before comes from the cache.
     """
-    by_row = segment.kind == "row" and segment.chunks == 1
+    by_row = segment.space.kind == "row" and segment.chunks == 1
     lanes = segment.thread_map.threads_per_row if by_row else kernel.block
 
     across = "row" if lanes == 1 else "col"
