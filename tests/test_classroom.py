@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import pickle
 import runpy
 import time
 from pathlib import Path
@@ -94,6 +95,11 @@ def test_a_grader_s_process_that_dies_costs_one_student_a_row(tmp_path):
     rows = list(grade_class(dies, has_died, submissions, tmp_path / "table.csv", 2, []))
     assert {row["student"]: row["problem"] for row in rows} == {str(n): "died" * (n == 3) for n in range(6)}
     assert read_table(tmp_path / "table.csv") == rows
+
+
+def test_an_assignment_goes_to_another_process_as_its_folder():
+    """Also when its programs have been run: modules cannot be sent."""
+    assert A9.items and A9.oracle and pickle.loads(pickle.dumps(A9)).name == "A9"
 
 
 def test_an_error_of_the_grader_is_a_problem_of_one_submission(tmp_path, monkeypatch, capsys):
@@ -200,6 +206,9 @@ def test_a_regrade_says_who_is_concerned(tmp_path, monkeypatch, capsys):
     words = ["grade", "A9", "all", "--assignments", str(HOME), "--secret", "k", "--jobs", "1", "--csv"]
     assert course.main([*words, "one.csv"]) == 0
     put(tmp_path / "all", {b"bob.py": A9.text("solution.py", A9.variant).encode()})
+    (tmp_path / "roster.csv").write_text("id,address,file\n1,a@b.c,ada\n")
+    assert course.main([*words, "three.csv", "--roster", "roster.csv"]) == 0
+    assert "all/bob.py belongs to nobody in roster.csv" in capsys.readouterr().out
     assert course.main([*words, "two.csv", "--before", "one.csv"]) == 0
     assert "changed:\n  bob: 0.00 -> 6.40: " in (out := capsys.readouterr().out) and "ada: 6" not in out
 

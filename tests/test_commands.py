@@ -137,7 +137,9 @@ def test_the_commands_of_a_handout_run_where_the_student_stands(each, place, tmp
     for name in (each.file, f"{each.name}-handout.md"):
         (clone / name).unlink(missing_ok=True)
     if place == "release":
-        assert course.main(["release", each.name, "--secret", "k", "--to", str(tmp_path), "--assignments", str(HOME)]) == 0
+        (tmp_path / "roster.csv").write_text("id,address,file\n1,NAME,name\n")  # the handout calls the student so
+        words = ["release", each.name, "--secret", "k", "--to", str(tmp_path), "--roster", str(tmp_path / "roster.csv")]
+        assert course.main([*words, "--assignments", str(HOME)]) == 0
         folder = (tmp_path / each.folder.name).rename(tmp_path / "hw1")
     left = [command for name in ("handout.md", "hints.md") for command in commands(each.text(name, each.variant))]
     left += commands(each.starter(each.variant), program=True)
@@ -158,7 +160,7 @@ def test_an_installed_wheel_and_a_folder_from_the_instructor_are_enough(tmp_path
     shutil.copytree(clone / "minisitch", tmp_path / "installed" / "minisitch")
     assert course.main(["release", "A1", "--secret", "k", "--to", str(tmp_path), "--assignments", str(HOME)]) == 0
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "installed")}
-    for folder, status, says in (("A1_maps", 1, "0 of 11 visible items"), ("installed", 2, "the folder that your instructor gave you")):
+    for folder, status, says in (("A1_maps", 1, "0 of 12 visible items"), ("installed", 2, "the folder that your instructor gave you")):
         words = [sys.executable, *"-m minisitch.course check A1 fuse_maps.py".split()]
         done = subprocess.run(words, cwd=tmp_path / folder, env=environment, capture_output=True, text=True)
         assert done.returncode == status and says in done.stdout + done.stderr

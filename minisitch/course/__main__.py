@@ -78,9 +78,8 @@ def _parser() -> tuple[argparse.ArgumentParser, Iterable[str]]:
 
 def _commands_for_students(command: Callable[..., argparse.ArgumentParser]) -> None:
     command(_list, "list the assignments", one=False).add_argument("--json", action="store_true", help="as JSON")
-    command(_starter, "write the file to fill in, and the handout").add_argument(
-        "folder", type=Path, nargs="?", default=Path("."), help="where to write them (default: here)"
-    )
+    starter = command(_starter, "write the file to fill in, and the handout")
+    starter.add_argument("folder", type=Path, nargs="?", default=Path("."), help="where to write them (default: here)")
     check = command(_check, "run the visible items on your file")
     mine = "your file, if it is not in this folder"
     check.add_argument("file", type=Path, nargs="?", help=mine)
@@ -90,9 +89,8 @@ def _commands_for_students(command: Callable[..., argparse.ArgumentParser]) -> N
     show.add_argument("item")
     show.add_argument("file", type=Path, nargs="?", help=mine)
     show.add_argument("--to", type=Path, help="the picture's file; else it is named after the item")
-    command(_hint, "say what each hint gives away, or print one").add_argument(
-        "number", type=int, nargs="?", default=0
-    )
+    hint = command(_hint, "say what each hint gives away, or print one")
+    hint.add_argument("number", type=int, nargs="?", default=0)
     ask = command(_questions, "print your three predictions")
     ask.add_argument("--student", required=True, help="the address that you hand in with")
     ask.add_argument("--secret-file", type=Path, help="for instructors: the key that grades them")
@@ -104,10 +102,7 @@ def _commands_for_instructors(command: Callable[..., argparse.ArgumentParser]) -
     grade.add_argument("--secret", default="", help="the key of the hidden items")
     grade.add_argument("--secret-file", type=Path, help="a file that holds it")
     grade.add_argument("--student", default="", help="the address of the student, for the predictions")
-    grade.add_argument(
-        "--metadata", type=Path,
-        help="Gradescope's submission_metadata.json, which names the student",
-    )
+    grade.add_argument("--metadata", type=Path, help="Gradescope's submission_metadata.json, which names the student")
     grade.add_argument("--gradescope", type=Path, help="write results.json")
     grade.add_argument("--csv", type=Path, help="grade a folder of submissions, and write a table")
     grade.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="with --csv")
@@ -118,10 +113,7 @@ def _commands_for_instructors(command: Callable[..., argparse.ArgumentParser]) -
     grade.add_argument("--feedback", type=Path, help="with --csv: a folder for a page a student")
     grade.add_argument("--resume", action="store_true", help="with --csv: keep the table's rows of unchanged submissions")
     grade.add_argument("--before", type=Path, help="with --csv: an older table; say what has changed")
-    grade.add_argument(
-        "--trust", action="store_true",
-        help="grade without Landlock; the submission may then read files",
-    )
+    grade.add_argument("--trust", action="store_true", help="grade without Landlock; the submission may then read files")
     command(_statistics, "say what a class got wrong").add_argument("table", type=Path, help="that grade --csv wrote")
     export_all = command(_export, "write the points for Canvas or Moodle")
     export_all.add_argument("table", type=Path, help="that grade --csv wrote")
@@ -134,7 +126,7 @@ def _commands_for_instructors(command: Callable[..., argparse.ArgumentParser]) -
     out = command(_release, "write the student's folder and autograder.zip")
     out.add_argument("--secret", default="", help="the key of the hidden items and of the questions")
     out.add_argument("--secret-file", type=Path, help="a file that holds it")
-    out.add_argument("--roster", type=Path, help=f"the students who get questions: {roster}")
+    out.add_argument("--roster", type=Path, help=f"{roster}: the students who get questions")
     out.add_argument("--to", type=Path, required=True)
     check_all = command(_verify, "grade the grader: right, empty and wrong submissions", one=False)
     check_all.add_argument("names", nargs="*", metavar="assignment")
@@ -182,10 +174,7 @@ def _starter(options: argparse.Namespace) -> None:
         print(f"{here} is here already; read handout.md, then try\n  {TOOL} check {assignment.name} {here}")
         return
     file, handout = copy_starter(assignment, variant, options.folder)
-    print(
-        f"wrote {file} and {handout}, variant {variant}; read the handout, then try\n"
-        f"  {TOOL} check {assignment.name} {file}"
-    )
+    print(f"wrote {file} and {handout}, variant {variant}; read the handout, then try\n  {TOOL} check {assignment.name} {file}")
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -222,10 +211,7 @@ def _check_once(assignment: Assignment, variant: str, item: str, file: Path) -> 
         first = next((each for each in failed if each.status == "FAIL"), failed[0])
         print("\n" + detail(first, assignment.name, file, drawable(first)))
     if printed:
-        print(
-            "\nyour program printed, at the end:\n"
-            + "\n".join(f"  {row}" for row in printed.splitlines()[-10:])
-        )
+        print("\nyour program printed, at the end:", *printed.splitlines()[-10:], sep="\n  ")
     print("\n" + summary(outcomes, "1 asked" if item else f"{sum(i.has(False) for i in assignment.items)} visible items"))
     for said in more:
         print(f"\n{said}")
@@ -276,9 +262,7 @@ def _secret(options: argparse.Namespace) -> str:
         options.secret_file.read_text(encoding="utf-8").strip() if options.secret_file else ""
     )
     if not secret or secret == PUBLIC:
-        raise CourseError(
-            "hidden items need a key: give --secret or --secret-file, the same for every student of a term"
-        )
+        raise CourseError("hidden items need a key: give --secret or --secret-file, the same for every student of a term")
     return secret
 
 
@@ -330,7 +314,11 @@ def _died(assignment: Assignment, *_: Any) -> tuple[list[Mark], str]:
 
 
 def _submissions(options: argparse.Namespace) -> dict[classroom.Student, list[Path]]:
-    return classroom.found_in(options.file, classroom.read_roster(options.roster) if options.roster else None)
+    found = classroom.found_in(options.file, classroom.read_roster(options.roster) if options.roster else None)
+    theirs = {path for paths in found.values() for path in paths}
+    for path in sorted(path for path in options.file.iterdir() if path not in theirs and not path.name.startswith(".")):
+        print(f"{path} belongs to nobody in {options.roster}")
+    return found
 
 
 def _statistics(options: argparse.Namespace) -> None:

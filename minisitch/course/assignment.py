@@ -115,6 +115,9 @@ class Assignment:
             ) from None
         self.drawn: dict[tuple[str, str, str], list[Any]] = {}  # an item's name, the key, the variant -> its cases
 
+    def __reduce__(self) -> tuple[type, tuple[Path]]:
+        return Assignment, (self.folder,)  # another process reads the folder itself
+
     @property
     def variant(self) -> str:
         """The variant that a term has which chooses none: the first."""
@@ -212,19 +215,16 @@ class Assignment:
 
     @lazy
     def hints(self) -> list[Hint]:
-        parts = re.split(
-            r"^## .*\n", (self.folder / "hints.md").read_text(encoding="utf-8"), flags=re.M
-        )[1:]
+        text = (self.folder / "hints.md").read_text(encoding="utf-8")
+        parts = re.split(r"^## .*\n", text, flags=re.M)[1:]
         found = [part.strip().partition("\n") for part in parts]
         return [Hint(first.removeprefix("Gives away: ").strip(), rest.strip()) for first, _, rest in found]
 
     @property
     def lines(self) -> int:
         """How many lines the solution has where a student writes; comments and blank lines are not counted."""
-        return sum(
-            len(written(match["body"]))
-            for match in SOLUTION.finditer(self.text("solution.py", self.variant))
-        )
+        found = SOLUTION.finditer(self.text("solution.py", self.variant))
+        return sum(len(written(match["body"])) for match in found)
 
     def starter(self, variant: str) -> str:
         """The solution without its answers: each says how long it may become, and raises NotImplementedError.
@@ -252,12 +252,9 @@ class Assignment:
             text = path.read_text(encoding="utf-8")
             header = re.match(r"# refused by: (.+)\n# (.+)\n", text)
             if header is None:
-                raise CourseError(
-                    f"{path} does not begin with `# refused by: ITEM` and `# what it gets wrong`"
-                )
-            yield Misconception(
-                path.stem, f"{solution}\n\n{text}", tuple(re.split(r", *", header[1])), header[2]
-            )
+                raise CourseError(f"{path} does not begin with `# refused by: ITEM` and `# what it gets wrong`")
+            items = tuple(re.split(r", *", header[1]))
+            yield Misconception(path.stem, f"{solution}\n\n{text}", items, header[2])
 
 
 def student_key(student: str) -> str:
@@ -301,28 +298,19 @@ def _mark(row: str) -> str:
 
 def written(text: str) -> list[str]:
     """The lines of a program that are neither blank nor comments, without their indentation."""
-    return [
-        line.strip()
-        for line in text.splitlines()
-        if line.strip() and not line.strip().startswith("#")
-    ]
+    rows = map(str.strip, text.splitlines())
+    return [row for row in rows if row and not row.startswith("#")]
 
 
 def find_assignments(where: Path | None = None) -> dict[str, Assignment]:
     """The assignments by name: of a folder, else of the working folder, else of the repository. Raises CourseError."""
     places = [where] if where else [Path.cwd(), Path.cwd() / "tutorials" / "assignments", HOME]
     for place in places:
-        folders = (
-            [place]
-            if (place / "assignment.toml").is_file()
-            else sorted(path.parent for path in place.glob("*/assignment.toml"))
-        )
-        if folders:
+        itself = [place] if (place / "assignment.toml").is_file() else []
+        if folders := itself or [path.parent for path in sorted(place.glob("*/assignment.toml"))]:
             found = [Assignment(folder) for folder in folders]
-            return {
-                each.name: each
-                for each in sorted(found, key=lambda a: (int(re.sub(r"\D", "", a.name) or 0), a.name))
-            }
+            found.sort(key=lambda each: (int(re.sub(r"\D", "", each.name) or 0), each.name))
+            return {each.name: each for each in found}
     raise CourseError(
         f"no assignment in {' or '.join(map(str, places))}; go to the folder that your instructor gave you, or to a clone of "
         "the repository, or give the folder with --assignments"

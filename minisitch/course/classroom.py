@@ -97,7 +97,8 @@ def best_of(
     """
     rows: list[tuple[float, int, Path, list[Mark], str]] = []
     for path in paths:
-        late = path.lstat().st_mtime - due.timestamp() if due else 0
+        files = [each for each in path.rglob("*") if each.is_file()] or [path]  # a folder's own time is when it was unpacked
+        late = max(each.lstat().st_mtime for each in files) - due.timestamp() if due else 0
         days = max(0, math.ceil(late / DAY))
         marks, problem = grader(path, student.address)
         share = max(0.0, 1 - late_cost / 100 * max(0, days - student.late_days))
