@@ -12,12 +12,15 @@ def shift(x, y):
     s = cuda.shared.array(40, np.float32)
     s[t] = x[t]
     cuda.syncthreads()
-    y[t] = s[(t + 1) % 40]
+    mine = s[(t + 1) % 40]
+    cuda.syncthreads()  # all have read
+    s[t] = mine
+    y[t] = s[t]
 """
 
 
 def reward(ask, variant):
-    """Step a kernel with and without its barrier, with your function in the stepper."""
+    """Step a kernel with and without its second barrier, with your function in the stepper."""
     if variant != "apart":
         return "The stepper's lanes do not run in step, so this term's function has no place in it."
 
@@ -28,10 +31,10 @@ def reward(ask, variant):
 
     said = []
     with ms.swapped("ordered", lambda before, after: ask("ordered", plain(before), plain(after))):
-        for text in (KERNEL, KERNEL.replace("    cuda.syncthreads()\n", "")):
+        for text in (KERNEL, KERNEL.replace("cuda.syncthreads()  # all have read", "pass")):
             try:
                 simt.step(text, [np.ones(40, np.float32), np.zeros(40, np.float32)], 1, 40)
-                said.append("a kernel with its barrier is accepted")
+                said.append("a kernel with both barriers is accepted")
             except KernelBug as bug:
-                said.append(f"without the barrier it is refused: {bug.rule}: {bug.seen}")
+                said.append(f"without the second it is refused: {bug.rule}: {bug.seen}")
     return 'ms.swapped("ordered", yours): the stepper runs by your verdicts:\n  ' + "\n  ".join(said)
