@@ -205,6 +205,13 @@ class Flags:
         return getattr(self, name.lower())
 
 
+def fixed(name: str) -> Callable[[TracedArray, Any], None]:
+    """The setter of an attribute that NumPy can set."""
+    def refuse_to_set(x: TracedArray, value: Any) -> None:
+        raise refuse(f"x.{name} = ...", "views of x would not follow", "Write x = x.reshape(...), or x = x.astype(...)")
+    return refuse_to_set
+
+
 class TracedArray(NDArrayOperatorsMixin):
     """An array of a program being traced: a shape and a dtype, but no values."""
 
@@ -288,8 +295,8 @@ class TracedArray(NDArrayOperatorsMixin):
         return self._storage.scalar and self._parent is None
 
     # ------------------------------------------------------------ what an ndarray knows
-    shape = property(lambda self: self.type.shape)
-    dtype = property(lambda self: dtype_of(self.type.dtype, self._storage.swapped))
+    shape = property(lambda self: self.type.shape, fixed("shape"))
+    dtype = property(lambda self: dtype_of(self.type.dtype, self._storage.swapped), fixed("dtype"))
     ndim = property(lambda self: self.type.rank)
     size = property(lambda self: self.type.size)
     itemsize = property(lambda self: self.type.itemsize)
@@ -320,6 +327,8 @@ class TracedArray(NDArrayOperatorsMixin):
         self.recorder.by_layout(self)
         return tuple(step * self.itemsize for step in self.strides_in_elements)
 
+    imag, strides = imag.setter(fixed("imag")), strides.setter(fixed("strides"))
+
     def __repr__(self) -> str:
         # the program asks, or a library that prints
         recorder, frame = ACTIVE.get(), sys._getframe(1)
@@ -328,11 +337,6 @@ class TracedArray(NDArrayOperatorsMixin):
             return repr(self.known("repr")[() if self.is_scalar else ...])
         self.recorder.shown.add(text := f"Array({self.type})")
         return text
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("_") or name in ("recorder", "type", "strides_in_elements", "real", "flat"):
-            return object.__setattr__(self, name, value)
-        raise refuse(f"x.{name} = ...", "views of x would not follow", "Write x = x.reshape(...), or x = x.astype(...)")
 
     # ------------------------------------------------------------ what asks for values
     def known(self, seen: str, remedy: str = "") -> np.ndarray:

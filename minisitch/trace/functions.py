@@ -89,12 +89,13 @@ def reshape_view(x: TracedArray, shape: Sequence[int]) -> TracedArray:
 
 def slice_view(x: TracedArray, ranges: Sequence[range]) -> TracedArray:
     """A window of ``x``, from a range for each axis. The whole of ``x`` is an alias."""
-    start, step = ([getattr(each, name) if each else (name == "step") * 1 for each in ranges] for name in ("start", "step"))
+    start = tuple(each.start if each else 0 for each in ranges)
+    step = tuple(each.step if each else 1 for each in ranges)
     strides, shape = x.strides_in_elements, tuple(map(len, ranges))
     if shape == x.shape and all(s == 1 for s, n in zip(step, shape, strict=True) if n > 1):
         return view(x, "alias", shape=shape, strides=strides)
     strides = strides and tuple(a * s for a, s in zip(strides, step, strict=True))
-    return view(x, "slice", shape=shape, strides=strides, start=tuple(start), size=shape, step=tuple(step))
+    return view(x, "slice", shape=shape, strides=strides, start=start, size=shape, step=step)
 
 
 def gather_view(x: TracedArray, axes: Sequence[int], places: Sequence[TracedArray], mode: str) -> TracedArray:
