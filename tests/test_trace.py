@@ -327,7 +327,7 @@ REFUSED = {
     "x = x[x > 0].cumsum()": r"x\[mask\] under a traced mask.*where=mask",
     "x = x[x[0, 0] > 0]": "a single bool as an index",
     "x = np.median(x)": r"np.median: its source does something that cannot be recorded \(ndarray.partition: [^()]*\)\. Write np.sort",
-    "x = np.roll(x, x[0].argmax().item())": "np.roll: its source does something that cannot be recorded.*Write it with",
+    "x = np.gradient(x[0], x[0])": "np.gradient: its source does something that cannot be recorded.*Write it with",
     "x = np.r_[x[0], 1]": r"conversion to an ndarray.*np.concatenate\(\[x, y\]\) for np.r_",
     "x[x > 0] = x[0]": "one value for each masked element",
     "x = x[x > 0] + x[x > 1]": r"np.add of x\[mask\]",

@@ -43,7 +43,8 @@ from .rewrite import is_rewritten, rewritten
 from .scalars import Number, plain, sqrt
 from .tree import flatten, unflatten
 
-INSTEAD: dict[Any, Callable] = {math.sqrt: sqrt}  # NumPy's function -> what a traced program calls in its place
+# NumPy's function -> what a traced program calls in its place
+INSTEAD: dict[Any, Callable] = {math.sqrt: sqrt}
 NUMPY: dict[str, Callable] = {}  # "source": traces NumPy's own source, set by ``creation``
 CACHE = type(functools.cache(len))
 VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
@@ -67,7 +68,8 @@ def run_call(recorder: Any, function: Any, args: tuple, kwargs: dict[str, Any]) 
     if kind is FunctionType:
         return _function(recorder, function, args, kwargs)
     if kind is MethodType and type(function.__func__) is FunctionType:
-        owner = recorder.outside.note(function, attribute_of, "__self__", function.__self__)  # a method may be kept
+        # a global may be a method
+        owner = recorder.outside.note(function, attribute_of, "__self__", function.__self__)
         return _function(recorder, function.__func__, (owner, *args), kwargs)
     if kind is functools.partial:
         held = [recorder.outside.taken(attribute(function, name)) for name in ("func", "args", "keywords")]
@@ -95,7 +97,10 @@ def _apart(function: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _function(recorder: Any, function: FunctionType, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """A call of a Python function: the user's runs rewritten, NumPy's where it is given a traced array."""
+    """A call of a Python function.
+
+    The user's runs rewritten, NumPy's where it is given a traced array.
+    """
     made = recorder.copy_of(function)
     if made is not function or is_users_def(function):
         return made(*args, **kwargs)
@@ -135,7 +140,10 @@ def names_in(code: types.CodeType, attributes: bool = False) -> tuple[str, ...]:
 
 
 def read_unseen(outside: Outside, function: FunctionType) -> None:
-    """Note all that a function without source may read: the names in its code, from each that it reaches."""
+    """Note all that a function without source may read.
+
+    It may read the names in its code, from each object that it reaches.
+    """
     held = [each.cell_contents for each in function.__closure__ or () if each != types.CellType()]
     words = names_in(function.__code__, attributes=True)
     for each in (*(function.__globals__.get(name) for name in names_in(function.__code__)), *held):
@@ -158,7 +166,8 @@ def _construct(kind: type, args: tuple, kwargs: dict[str, Any]) -> Any:
         return made
     post = special(made, "__post_init__")
     own = {} if post is None else getattr(made, "__dict__", {})
-    own["__post_init__"] = functools.partial(call, post, made)  # what a dataclass generates has no source, and calls this
+    # what a dataclass generates has no source, and calls this
+    own["__post_init__"] = functools.partial(call, post, made)
     try:
         call(init, made, *args, **kwargs)
     finally:
@@ -176,7 +185,8 @@ def _native(recorder: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -
     if isinstance(function, FunctionType):  # a library reads the user's objects
         for each in args:
             outside.inside(each, 2)
-    # C code says of itself whether it goes over an iterable, and what it calls: map(func, *iterables)
+    # C code says of itself whether it goes over an iterable, and what it calls, as in
+    # map(func, *iterables)
     told = "" if isinstance(function, FunctionType) else function.__doc__ or ""
     calls = "func" in told.partition("\n")[0]
     if "iterable" in told and not (args[1:] and "two or more" in told):
@@ -204,7 +214,8 @@ def _native(recorder: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -
         args, kwargs = tuple(map(plain, args)), {key: plain(each) for key, each in kwargs.items()}
     try:
         return _called(recorder, function, function, args, kwargs)
-    except (TypeError, ValueError) as error:  # a library that asks for NumPy's own arrays gets them, if they are known
+    except (TypeError, ValueError) as error:
+        # a library that asks for NumPy's own arrays gets them, if they are known
         given, tree = flatten((args, kwargs), lambda value: type(value) is TracedArray)
         known = [] if isinstance(error, MinisitchError) else [x.recorder.known(x.node, asks=True) for x in given]
         if numpys in ("numpy", "builtins") or not known or any(each is None for each in known) or raised_by_user(error):
@@ -251,7 +262,10 @@ def _called(recorder: Any, function: Any, named: Any, args: tuple, kwargs: dict[
 
 def _all_handed(recorder: Any, args: tuple, kwargs: dict[str, Any],
                 calls: bool = False) -> tuple[tuple, dict[str, Any]]:
-    """Arguments for C code or a library. ``calls``: whether it may call an object that it is given."""
+    """Arguments for C code or a library.
+
+    ``calls``: whether it may call an object that it is given.
+    """
     named = {key: _handed(recorder, each, calls or key == "key") for key, each in kwargs.items()}
     return tuple(_handed(recorder, each, calls) for each in args), named
 

@@ -51,7 +51,8 @@ OWNED: tuple[Any, ...] = (*CONTAINERS, types.MappingProxyType)
 # libraries in Python whose functions read objects of the user's: ``UserDict``,
 # ``dataclasses.replace``
 OPEN = [each.__file__ for each in (collections, dataclasses)]
-HOLDERS = (FunctionType, slice, types.CellType, functools.partial)  # their attributes are paths, too
+# their attributes are paths, too
+HOLDERS = (FunctionType, slice, types.CellType, functools.partial)
 PROTOCOLS: dict[Any, Callable] = {}  # a function of Python's -> what the trace does in its place
 
 
@@ -369,7 +370,8 @@ for _word in OPERATORS.values():
             PROTOCOLS[_inplace] = functools.partial(inplace, _inplace)
 HOOKS |= {f"_hook_{each}": types.CellType(getattr(builtins, each))
           for each in ("getattr", "slice", "format", *CONVERSIONS.values())}
-HOOKS |= {"_hook_getitem": types.CellType(operator.getitem), "_hook_partial": types.CellType(functools.partial)}
+HOOKS |= {"_hook_getitem": types.CellType(operator.getitem),
+          "_hook_partial": types.CellType(functools.partial)}
 
 
 # ---------------------------------------------------------------- conditions
@@ -427,7 +429,10 @@ def iterated(value: Any) -> Any:
 
 
 def _steps(of: Any, name: str, end: type[Exception]) -> Iterator[Any]:
-    """What an iterator gives, or, by the old protocol, the items 0, 1, 2 ... until there is none."""
+    """What an iterator gives.
+
+    By the old protocol, it is the items 0, 1, 2 ... until there is none.
+    """
     i = 0
     while True:
         try:
@@ -458,7 +463,11 @@ def entered(value: Any) -> Any:
 
 @hook
 def matched(value: Any, named: Callable[[], Any], *names: str) -> Any:
-    """What ``match`` looks at: the names with dots in its patterns, and what these names are of the value's parts."""
+    """What ``match`` looks at.
+
+    ``named`` reads the names with dots in its patterns. ``names`` are attributes of the value and
+    of its parts.
+    """
     if ACTIVE.get() is None:
         return value
     with contextlib.suppress(Exception):

@@ -56,7 +56,10 @@ INSTEAD = ("Return what is new, and put it there outside of the function. Pass i
 
 
 class Stale(MinisitchError):
-    """Something that the program read from outside, at ``line``, has changed: it must be traced again."""
+    """Something that the program read from outside, at ``line``, has changed.
+
+    It must be traced again.
+    """
 
     def __init__(self, why: str, line: str = "") -> None:
         super().__init__(why)
@@ -135,7 +138,8 @@ def bytes_of(array: Any, _: Any) -> Any:
     """The contents of an array, with what says how they lie."""
     if not isinstance(array, np.ndarray):
         return ABSENT
-    held = [*array.flat] if array.dtype == object else ()  # the bytes are their places in memory: none is given to another
+    # the bytes of objects are their places in memory: held, none is given to another
+    held = [*array.flat] if array.dtype == object else ()
     return array.shape, array.dtype, array.strides, array.tobytes(), held
 
 
@@ -148,7 +152,10 @@ def is_alive(reference: Any, _: Any) -> bool:
 
 
 def raising() -> str:
-    """What now makes NumPy raise, print or log an error of floating point: an argument of ``np.errstate``. Else empty."""
+    """What now makes NumPy raise, print or log an error of floating point, or nothing.
+
+    It is an argument of ``np.errstate``.
+    """
     return next((f"{kind}={how!r}" for kind, how in np.geterr().items()
                  if how not in ("ignore", "warn")), "")
 
@@ -318,13 +325,16 @@ class Outside:
         self.recorder = recorder
         self.places: dict[int, Place] = {}  # by id of a value: how a call finds it
         self.steps: dict[tuple[int, Any, Any], Place] = {}  # by id of a holder, how, key
-        self.traced: dict[int, TracedArray] = {}  # by id of an array from outside, or of an argument
+        # by id of an array from outside, of an argument, or of a real array that became a traced one
+        self.traced: dict[int, TracedArray] = {}
         self.given: Sequence[Any] = ()  # the arguments
         self.leaves: dict[int, int] = {}  # id of an array among the arguments -> its position
-        self.made: dict[int, Any] = {}  # by id: the memory of real arrays that became traced ones
-        self.views: dict[int, tuple[np.ndarray, np.ndarray, Any]] = {}  # by id: a view of a real array, and which
+        self.made: dict[int, Any] = {}  # by id: the memory of the last kind
+        # by id: a view of a real array, the array, the index
+        self.views: dict[int, tuple[np.ndarray, np.ndarray, Any]] = {}
         self._whole: set[int] = set()
-        self._kept: dict[int, tuple[Any, Any, dict[Any, str]]] = {}  # holders that the program wrote to
+        # by id: a holder that the program wrote to, what it had, the lines
+        self._kept: dict[int, tuple[Any, Any, dict[Any, str]]] = {}
         # attributes, and items of dicts, that the program set: it reads its own there
         self._written: set[tuple[int, bool, Any]] = set()
         self.is_users = functools.cache(is_users)
@@ -386,7 +396,8 @@ class Outside:
     def names(self, fn: FunctionType, codes: Any) -> None:
         """Note the globals and the closure that a function names."""
         self.root(fn)
-        for part in ("__code__", "__defaults__", "__kwdefaults__"):  # a notebook may load a function anew into the old one
+        # a notebook may load a function anew into the old one
+        for part in ("__code__", "__defaults__", "__kwdefaults__"):
             if (held := getattr(fn, part)) is not None:
                 self.note(fn, attribute_of, part, held)
                 self.taken(held)
@@ -442,7 +453,10 @@ class Outside:
                 self.whole(value[key])
 
     def inside(self, value: Any, deep: int = 99, words: Sequence[str] = ()) -> list[np.ndarray]:
-        """Note all that an object from outside holds, or what it has under these names. Returns the arrays."""
+        """Note all that an object from outside holds, or what it has under these names.
+
+        Returns the arrays.
+        """
         met, found, waiting = set[int](), list[np.ndarray](), [(value, deep)]
         for each, left in waiting:
             if id(each) in met or id(each) not in self.places:
@@ -460,7 +474,11 @@ class Outside:
         return found
 
     def adopted(self, array: np.ndarray) -> Any:
-        """The traced array that stands for a real one from now on: the program has made it, and writes traced values to it."""
+        """The traced array that stands for a real one from now on.
+
+        The program has made the real one, and writes traced values to it. One that shares memory
+        with an array from outside stays as it is.
+        """
         if id(array) in self.views:
             _, whole, key = self.views[id(array)]
             view = (self.traced[id(whole)] if id(whole) in self.traced else self.adopted(whole))[key]
@@ -514,7 +532,10 @@ class Outside:
         return found[0] if found else None
 
     def forget(self) -> None:
-        """Let go of the user's objects: a trace is in a circle with its arrays, and they should not wait for the collector."""
+        """Let go of the user's objects.
+
+        A trace is in a circle with its arrays, and they should not wait for the collector.
+        """
         for held in (self.places, self.steps, self.traced, self.made, self.views, self._kept):
             held.clear()
         self.given = ()

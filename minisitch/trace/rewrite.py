@@ -84,10 +84,10 @@ def _around(part: str, hook: str) -> Callable[[Any, Any], Any]:
 
 
 class HookWriter(ast.NodeTransformer):
-    """Puts hooks into statements. ``likely``: what a condition is that only values can tell, if that may be taken for granted."""
+    """Puts hooks into statements. ``numpys``: they are from NumPy's own source."""
 
-    def __init__(self, likely: bool | None = None) -> None:
-        self._likely = likely
+    def __init__(self, numpys: bool = False) -> None:
+        self._numpys = numpys
         self._class = ""
         self._inside = False  # a comprehension
 
@@ -173,7 +173,10 @@ class HookWriter(ast.NodeTransformer):
         return _do(OPERATORS[type(node.op)], node, self.visit(node.operand))
 
     def visit_Compare(self, node: ast.Compare) -> Any:
-        """``a < b < c`` evaluates ``b`` once: it gets a name, which a comprehension does not allow everywhere."""
+        """``a < b < c`` evaluates ``b`` once: it gets a name.
+
+        A comprehension does not allow that everywhere.
+        """
         self.generic_visit(node)
         if self._inside and node.ops[1:]:
             return node
@@ -212,8 +215,13 @@ class HookWriter(ast.NodeTransformer):
 
     # ------------------------------------------------------------ conditions
     def visit_If(self, node: Any) -> Any:
-        """A branch whose one side only raises, asserts or warns is not taken while it is traced."""
-        likely = self._likely
+        """A branch whose one side only raises, asserts or warns is not taken while it is traced.
+
+        Neither is one of NumPy's own where there is any such element: a NaN, an empty slice.
+        """
+        likely = None
+        if self._numpys and isinstance(node.test, ast.Call) and ast.unparse(node.test.func).endswith(".any"):
+            likely = False
         if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and _only_complains(node.orelse)):
             likely = True
         if isinstance(node, ast.If) and _only_complains(node.body):
@@ -363,9 +371,7 @@ def _compiled_statement(file: str, text: str, first: int,
     names = [name for name in plain.co_names if name.isidentifier()]
     outer: Any = [ast.Global(names)] if names else []
     arguments = ast.arguments([], [ast.arg(name) for name in HOOKS], None, [], [], None, [])
-    # a branch on values in NumPy's own source is about NaNs and empty slices
-    writer = HookWriter(False if is_inside(file, "") else None)
-    hooked_statements = writer.visit(ast.Module(statements, [])).body
+    hooked_statements = HookWriter(is_inside(file, "")).visit(ast.Module(statements, [])).body
     function = ast.FunctionDef("hooks", arguments, [*outer, *hooked_statements], [])
     function.type_params = []  # type: ignore[attr-defined]  # from Python 3.12 on
     ast.copy_location(function, statements[0])
