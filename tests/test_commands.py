@@ -29,7 +29,7 @@ KNOWN = find_assignments(HOME)
 OURS = r"(?:python|pip|make|bash|minisitch|pytest) "
 SMALLEST = {
     "bench": "--preset small --seconds 0 --target python", "explore": "--save page.html", "benchmarks.correlation": "--seconds 1",
-    "benchmarks.judgement": "--workload lr", "benchmarks.optimum": "--programs 1",
+    "benchmarks.judgement": "--workload lr", "benchmarks.optimum": "--programs 1", "verify": "A9 --jobs 1",
 }
 LONG = ("calibrate", "demo", "tools/measure.py")  # minutes, and no option makes them short: run with -m slow
 FIRST = {"papers": "lr", "irregular": "64x30000-sum", "kitsune": "dlrm", "cpu": "colsum-512x768"}  # a workload of each suite
@@ -62,7 +62,7 @@ def run(command: str, folder: Path, monkeypatch, capsys) -> tuple[int, str]:
     if tool in ("make", "bash"):
         done = subprocess.run([tool, "-n", *words], capture_output=True, text=True)
     elif words[:2] == ["-m", "minisitch.course"]:
-        return course.main(words[2:]) if words[2:] else help_of(course), "".join(capsys.readouterr())
+        return course.main(smallest(words[2:])) if words[2:] else help_of(course), "".join(capsys.readouterr())
     elif words[:2] == ["-m", "minisitch"]:
         return cli.main(smallest(words[2:])), "".join(capsys.readouterr())
     else:
