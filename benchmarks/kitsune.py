@@ -28,6 +28,7 @@ import functools
 import importlib
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -121,7 +122,9 @@ def counts(graph: Graph, device: Device) -> Record:
     """Operators fused and bytes moved by each way to run the program on a device."""
     found = operators(graph)
     vertical, pipelined = fuse(graph, "astitch", device), fuse(graph, "kitsune", device)
-    inside = {"vertical": fused(graph, found, [p.members for p in vertical.kernels]),
+    known: dict[tuple[object, ...], int] = {}
+    here, there = ({number: n for n, number in enumerate(numbered(graph, known))}, numbered(vertical.graph, known))
+    inside = {"vertical": fused(graph, found, [[here[there[n]] for n in p.members] for p in vertical.kernels]),
               "kitsune": fused(graph, found, [p.members for p in pipelines(pipelined)])}
     return {"operators": len(found), "fused": {name: len(each) for name, each in inside.items()},
             "left": [o.name for o in found if o not in inside["kitsune"]],
@@ -170,6 +173,7 @@ def modelled(graph: Graph, device: Device) -> Record:
     others = {"operators": operator_plan(graph), "vertical": fuse(graph, "astitch", device), "kitsune": plan}
     total = dict.fromkeys(others, 0.0)
     scaled = {str(scale): dict.fromkeys(EXECUTIONS, 0.0) for scale in MACHINES}
+    known: dict[tuple[object, ...], int] = {}
     inside: set[int] = set()
     for pattern in pipelines(plan):
         body, pipeline = extract(graph, pattern), pattern.composition
@@ -181,9 +185,12 @@ def modelled(graph: Graph, device: Device) -> Record:
         for scale, times in study(*workload(body.graph, pipeline, device), device).items():
             for execution, us in times.items():
                 scaled[scale][execution] += us
-        inside |= set(pattern.members)
-    outside = {way: sum(outside_us(graph, p, device) for p in other.patterns if not inside.issuperset(_computing(graph, p)))
-               for way, other in others.items()}
+        inside.update(numbered(plan.graph, known)[member] for member in pattern.members)
+    outside = {}
+    for way, other in others.items():  # a plan may make a value twice, in a graph of its own
+        number = numbered(other.graph, known)
+        left = [p for p in other.patterns if not inside.issuperset(number[n] for n in _computing(other.graph, p))]
+        outside[way] = sum(outside_us(other.graph, p, device) for p in left)
     return {"pipelines_us": rounded(total), "whole_us": rounded({way: total[way] + outside[way] for way in total}),
             "scaled_us": {scale: rounded(times) for scale, times in scaled.items()}}
 
@@ -205,6 +212,15 @@ def launches(found: Sequence[Operator], body: Body, pipeline: Pipeline) -> tuple
             role = "final" if all(pipeline.axes[n] == FINAL for n in nodes) else "map"
             made.append(Stage(f"{each.name}_{number}", nodes, kind, role))
     return tuple(sorted(made, key=lambda stage: stage.nodes[-1]))
+
+
+def numbered(graph: Graph, known: dict[tuple[object, ...], int]) -> list[int]:
+    """A number for each node: the same for what is computed in the same way, also in other graphs with this ``known``."""
+    found: list[int] = []
+    for node in graph.nodes:
+        made = repr(replace(node, id=0, args=())), *(found[a] for a in node.args)
+        found.append(known.setdefault(made, len(known)))
+    return found
 
 
 def _computing(graph: Graph, pattern: Pattern) -> list[int]:
