@@ -371,6 +371,13 @@ def test_every_pair_that_is_apart_is_explained(strategy):
     assert ways and [pair for pair in ways if not set(pair["rules"]) & answer["cards"].keys()] == []
 
 
+def test_what_kitsune_saw_is_told_in_words():
+    """It reads a program as a line of letters, such as preerep."""
+    told = [text for text in plans.why(two_products().all_stages, "kitsune")["decisions"] if "fuse [" in text]
+    assert told and not [text for text in told if re.search(r"\b[emrpsax]{4,}\b:", text)]
+    assert any(re.search(r"product, .*reduction, .*element-wise", text) for text in told)
+
+
 def test_figures_of_the_sides_are_those_of_compare(cut_up):
     said = plans.sides(cut_up.all_stages)
     rows = ms.compare(softmax, "f32[4,40]", strategies=["none", "astitch"], target="step", device=small.TOY, passes=())
