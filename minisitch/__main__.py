@@ -34,6 +34,7 @@ from .explain.demo import demo
 from .explain.explore import KernelExploration, Page, explored, explored_kernel
 from .explain.explore.server import ExplorerServer
 from .explain.explore.small import GPUS
+from .explain.train import train
 from .fuse import STRATEGIES
 from .runtime import TARGETS, choose_device, parse_type
 from .runtime.doctor import BROKEN, examine, report
@@ -128,11 +129,12 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
         made.set_defaults(command=run, **defaults)
         return made.add_argument
 
-    add = command("demo", lambda o: demo(o.file, o.report, o.target),
+    add = command("demo", lambda o: train(o.file, o.report) if o.train else demo(o.file, o.report, o.target),
                   "a GPT block over a text file, under every strategy")
     add("file", nargs="?", help="whose bytes to read (default: the licence)")
     add("--report", metavar="PATH",
-        help="where to write the page (default: minisitch-demo.html here)")
+        help="where to write the page (default: minisitch-demo.html or minisitch-train.html here)")
+    add("--train", action="store_true", help="train the block on the text with Adam, and let it write")
     add("--target", choices=("auto", "cpu", "cuda"), default="cpu", help="what runs the kernels")
     add = command("explain", _explain, "what was decided and why, kernel by kernel",
                   program, machine, strategy)

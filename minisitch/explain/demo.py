@@ -112,6 +112,17 @@ def default_text() -> tuple[str, bytes]:
     return file.name, file.read_bytes()
 
 
+def read_text(path: str | None) -> tuple[str, bytes]:
+    """A file's name and bytes. Raises UsageError if it cannot be read, or is empty."""
+    try:
+        name, text = (Path(path).name, Path(path).read_bytes()) if path else default_text()
+    except OSError as problem:
+        raise UsageError(f"cannot use {path}: {problem}; name a text file that holds some bytes") from None
+    if not text:
+        raise UsageError(f"cannot use {path}: the text is empty; name a text file that holds some bytes")
+    return name, text
+
+
 def demo(path: str | None = None, report: str | None = None, target: str = "cpu", out: TextIO | None = None,
          size: tuple[int, int, int] = (BATCH, SEQUENCE, HIDDEN), strategies: Sequence[str] | None = None) -> Path:
     """Run the block under every strategy on a file's bytes, print the results, write a page.
@@ -120,12 +131,8 @@ def demo(path: str | None = None, report: str | None = None, target: str = "cpu"
     page's path. Raises UsageError if the file cannot be read, or the page not written.
     """
     out, began, (batch, length, hidden) = out or sys.stdout, time.perf_counter(), size
-    try:
-        name, text = (Path(path).name, Path(path).read_bytes()) if path else default_text()
-        tokens, targets = make_batch(text, batch, length)
-    except (OSError, ValueError) as problem:
-        raise UsageError(f"cannot use {path or 'the default text'}: {problem}; name a text "
-                         "file that holds some bytes") from None
+    name, text = read_text(path)
+    tokens, targets = make_batch(text, batch, length)
     if not Path(report or ".").absolute().parent.is_dir():
         raise UsageError(f"the folder of {report} does not exist; choose another place with "
                          "--report PATH")
