@@ -101,6 +101,11 @@ def _scratch_rows(kernel: Kernel, local: list[str], w: Writer) -> None:
         w.line(f"{buffer} = {new}", f"%{b.node} {b.why}" if new != first[owner] else f"%{b.node} takes over its bytes")
 
 
+def _names(nest: ir.Nest, variable: str) -> bool:
+    """Whether an index or a guard of some statements names a variable."""
+    return any(variable in index.variables for stmt, _ in ir.walk(nest) for index in ir.indices(stmt))
+
+
 def _tasks(segment: ir.Segment) -> int:
     return segment.thread_map.blocks if segment.carries else segment.tasks
 
@@ -141,7 +146,7 @@ class _CpuSegment(Printer):
     def _open_task(self) -> None:
         """The row, the columns and the reduced rows of a task."""
         w, s = self.w, self.segment
-        if any("row" in i.variables for stmt, _ in ir.walk(s.nest) for i in ir.indices(stmt)):
+        if _names(s.nest, "row"):
             w.line(f"row = task // {s.chunks * s.slices}")
         self.open_parts()
         if s.chunks > 1 and s.columns:
@@ -153,7 +158,7 @@ class _CpuSegment(Printer):
     def statement(self, stmt: ir.Stmt) -> None:
         """Windows are a CPU's own. A loop of one turn is only its body."""
         match stmt:
-            case ir.Loop(by="one", within=()) if self.extents[stmt.var] == 1:
+            case ir.Loop(by="one", within=()) if self.extents[stmt.var] == 1 and not _names(stmt.body, stmt.var):
                 self.nest(stmt.body)
             case ir.Barrier():
                 pass

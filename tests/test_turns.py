@@ -21,9 +21,11 @@ from minisitch.kernel.show import show_stmt
 from minisitch.kernel.turns import ONE_THREAD, check_turns
 from minisitch.kernel.verify import verify_kernel
 from minisitch.lower import lower_program, program_of
+from minisitch.passes.primitives import hoist, interchange, peel, split
 from minisitch.runtime.cpu.compile import load_text
 from minisitch.runtime.steps import requests
 from minisitch.simplify import simplify
+from minisitch.stitch.index import ZERO, Index, Within, whole
 
 GRAPHS = {
     "softmax of 3 rows": (softmax, (3, 40)),
@@ -167,8 +169,52 @@ def test_an_error_names_the_statement_and_the_rule(change, said):
 
 def test_a_barrier_is_met_by_all_of_its_scope():
     kernel, = kernels_of("softmax of 3 rows", TOY, "plain")
-    guard = (ir.Within(ir.whole("lane"), 0, 1),)
+    guard = (Within(whole("lane"), 0, 1),)
     apart = with_phases(kernel, lambda _, phase: with_nest(phase, (ir.If(guard, (ir.Barrier("block"),)), *phase.nest)))
     with pytest.raises(KernelError, match="not all threads of a block meet here"):
         check_turns(apart)
     check_turns(with_phases(kernel, lambda _, phase: with_nest(phase, (ir.Barrier("block"), *phase.nest))))
+
+
+# ---------------------------------------------------------------- the loops that passes are made of
+LOOP = ir.Loop("col", ZERO, 40, ())
+
+
+@pytest.mark.parametrize("primitive, said", [
+    (lambda loop: split(replace(loop, first=Index(1)), 8, "a", "b"), "split into groups of 8 unless it takes turns 0, 1"),
+    (interchange, "interchanged unless its body is one loop"),
+    (lambda loop: interchange(replace(loop, body=(replace(loop, var="k", first=whole("col")),))), "interchanged unless"),
+    (lambda loop: peel(loop, 40), "peeled after 40 turns unless"),
+    (lambda loop: peel(replace(loop, by="threads"), 8), "it is one taker's"),
+])
+def test_a_primitive_refuses_a_loop_that_it_would_change(primitive, said):
+    with pytest.raises(KernelError, match=said):
+        primitive(LOOP)
+
+
+@pytest.mark.parametrize("device", [TOY, CPU], ids=lambda of: of.kind)
+@pytest.mark.parametrize("size", [8, 7, 64])
+def test_primitives_keep_what_a_loop_computes(device, size):
+    """Columns in groups: split, then two pieces of the groups, and what does not change before them."""
+    def regrouped(stmt):
+        if not isinstance(stmt, ir.Loop) or stmt.var != "col" or stmt.within:
+            return (stmt,)
+        groups = split(stmt, size, "group", "each")
+        return peel(groups, 1) if groups.turns > 1 else hoist(groups)
+
+    kernel, = kernels_of("softmax of 3 rows", device, "plain")
+    made = with_phases(kernel, lambda _, phase: with_nest(phase, rewritten(phase.nest, regrouped)))
+    assert made != kernel
+    for got, want in zip(outputs(verify_kernel(made)), outputs(kernel), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_exchanged_loops_are_still_the_same_columns():
+    inner = replace(LOOP, var="k", turns=4)
+    assert interchange(replace(LOOP, body=(inner,))) == replace(inner, body=(LOOP,))
+
+
+def test_what_does_not_change_is_hoisted():
+    once, each = (ir.Compute(name, "neg", (of,), "float32", "float32", 1) for name, of in (("v1", "v0"), ("v3", "v2")))
+    load = ir.Load("v2", "x0", whole("col"), (), False, "float32", 0)
+    assert hoist(replace(LOOP, body=(load, once, each))) == (once, replace(LOOP, body=(load, each)))

@@ -469,7 +469,9 @@ def is_store(stmt: Stmt) -> TypeGuard[Store | VectorMove]:
 def indices(stmt: Stmt) -> list[Index]:
     """The indices a statement uses, those of its guard included."""
     own = [stmt.index] if isinstance(stmt, Load | Store | FromIndex | Window) else []
-    return [*(c.index for c in getattr(stmt, "guard", ())), *own]
+    own += [stmt.value] if isinstance(stmt, Let) else [stmt.first] if isinstance(stmt, Loop) else []
+    guard = stmt.within if isinstance(stmt, Loop) else getattr(stmt, "guard", ())
+    return [*(c.index for c in guard), *own]
 
 
 # The fields of scalar statements that name a value they read, besides ``args``.

@@ -6,7 +6,7 @@ In:  statements of ``ir``. Out: lines of text, which ``Kernel`` and error messag
 from collections.abc import Iterator, Mapping
 
 from ..fuse import count
-from ..stitch.index import Guard, show, variables_of
+from ..stitch.index import Guard, Within, show, variables_of
 from . import ir
 
 Around = Mapping[str, int] | None  # extents of the variables around a statement (``index.show``)
@@ -52,7 +52,7 @@ def show_stmt(stmt: ir.Stmt, extents: Around = None) -> str:
                      "in the row" * (cut and stmt.by != "rows"), stmt.by * (stmt.by != "one")]
             return f"for {', '.join(filter(None, words))}:"
         case ir.If():
-            return f"if {_conditions(stmt.guard, extents)}:"
+            return f"if {' and '.join(_condition(c, extents) for c in stmt.guard)}:"
         case ir.Let():
             return f"{stmt.name} = {show(stmt.value, extents)}"
         case ir.Barrier():
@@ -71,11 +71,15 @@ def show_stmt(stmt: ir.Stmt, extents: Around = None) -> str:
 
 
 def _where(guard: Guard, extents: Around) -> str:
-    return f" if {_conditions(guard, extents)}" if guard else ""
+    conditions = (f"{c.low} <= {show(c.index, extents)} < {c.high}"
+                  for c in guard)
+    return f" if {' and '.join(conditions)}" if guard else ""
 
 
-def _conditions(guard: Guard, extents: Around) -> str:
-    return " and ".join(f"{c.low} <= {show(c.index, extents)} < {c.high}" for c in guard)
+def _condition(c: Within, extents: Around) -> str:
+    if c.high - c.low == 1:
+        return f"{show(c.index, extents)} == {c.low}"
+    return f"{c.low} <= " * (c.low > 0) + f"{show(c.index, extents)} < {c.high}"
 
 
 def _show_value(stmt: ir.Scalar | ir.VectorMove, extents: Around) -> str:

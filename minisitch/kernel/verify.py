@@ -7,11 +7,11 @@ phase by phase. Two accesses of the same bytes by different threads need a barri
 which both wait, if one of them writes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import KernelError, needs
-from ..stitch.index import Digit, Guard, Index, IndexTerm, Within, footprint, lies_within, side_by_side, variable
+from ..stitch.index import Atom, Digit, Guard, Index, Within, footprint, lies_within, side_by_side, variable
 from . import Kernel, ir
 from .show import show_stmt
 from .turns import check_turns
@@ -74,45 +74,14 @@ def verify_values(kernel: Kernel) -> Kernel:
     return kernel
 
 
-Pieces = dict[str, set[tuple[int, int]]]  # of each variable: first and last of the loops over it
-
-
-def _stored(segment: ir.Segment, buffer: str) -> list[Index]:
-    """Where a segment stores to a buffer, as far as its loops run.
-
-    An index alone does not say it: it may count on more turns than they take.
-    """
-    if not segment.tasks:
-        return []
-    pieces: dict[Index, Pieces] = {}
-    for stmt, loops in ir.walk(segment.nest):
-        if not ir.is_store(stmt) or any(not loop.turns for loop in loops):
-            continue
+def _stored(segment: ir.Segment, buffer: str) -> Iterator[Index]:
+    """Where the rows of a segment store to a buffer. That their loops take each column is checked in ``turns``."""
+    for stmt in (stmt for stmt, _ in ir.walk(segment.nest) if ir.is_store(stmt) and segment.tasks):
         name, index = ir.place_of(segment, stmt)
-        if name != buffer:
-            continue
-        ranges = pieces.setdefault(index, {"row": {(0, segment.rows)}})
-        for loop in loops:
-            var = "col" if loop.var == ir.FIRST else loop.var
-            ranges.setdefault(var, set()).add((loop.first.const, loop.last))
-    return [_within_turns(index, ranges) for index, ranges in pieces.items()]
-
-
-def _turns(pieces: set[tuple[int, int]]) -> int:
-    """How many turns the pieces of a loop take together."""
-    taken = (variable("turn", last - first) + first for first, last in pieces)
-    return footprint(taken, max(last for _, last in pieces))
-
-
-def _within_turns(index: Index, pieces: Pieces) -> Index:
-    """The index, where each digit has only the values that its variable takes in these turns."""
-    terms: list[IndexTerm] = []
-    for c, atom in index.terms:
-        if isinstance(atom, Digit) and atom.var in pieces:
-            turns = _turns(pieces[atom.var])
-            atom = atom._replace(size=min(atom.size, -(-turns // atom.stride)))
-        terms.append((c, atom))
-    return Index(index.const, tuple(terms))
+        if name == buffer:
+            digits = (a for _, a in index.terms if isinstance(a, Digit) and a.var == "row")
+            rows: dict[Atom, Atom] = {a: a._replace(size=min(a.size, -(-segment.rows // a.stride))) for a in digits}
+            yield Index(index.const, tuple((c, rows.get(a, a)) for c, a in index.terms))
 
 
 # An element that only one thread has: the columns that a thread takes at once, and the index.
