@@ -19,14 +19,26 @@ from typing import get_args, get_origin
 import numpy as np
 import pytest
 
-from minisitch.course import Cage, CourseError, KernelLaunch, KernelRun, NoAnswer, Refusal, Sitting, find_assignments
+from minisitch.course import (
+    Assignment,
+    Cage,
+    CourseError,
+    KernelLaunch,
+    KernelRun,
+    NoAnswer,
+    Refusal,
+    Sitting,
+    find_assignments,
+)
 from minisitch.course import __main__ as course
 from minisitch.course.assignment import HOME, read_submission
 from minisitch.course.child import decode, encode, landlock_version
 from minisitch.course.hostile import grade_attacks
-from minisitch.course.items import conforms, seeded
+from minisitch.course.items import conforms, plain, seeded
 from minisitch.course.kernels import Bench, kernel_text
+from minisitch.course.release import student_files
 from minisitch.course.report import after_passing
+from minisitch.course.unearned import trivial
 from minisitch.course.verify import attempt, problems_of_form, trials
 
 KNOWN = find_assignments(HOME)
@@ -362,6 +374,84 @@ def test_a_misconception_that_nothing_refuses_is_a_problem():
     assert "does not refuse it" in attempt(replace(right, kind="wrong", refused_by=("above",))).problem
     assert "there is none" in attempt(replace(right, kind="wrong", refused_by=("no such",))).problem
     assert attempt(replace(right, text=right.text.replace("default=0", "default=1"))).problem
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_release_has_its_cases_as_data_and_no_oracle(name, tmp_path):
+    each = KNOWN[name]
+    for file, text in student_files(each, each.variant, "k", ["Ada@x.org"]):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    released = Assignment(tmp_path)
+    assert released.oracle is None and [one.name for one in released.predictions] == [one.name for one in each.predictions]
+    for item in each.items:
+        ours, theirs = ([plain(case) for case in one.cases(item, "visible", each.variant)] for one in (each, released))
+        assert json.dumps(ours) == json.dumps(theirs) and (ours or not item.has(False))
+        with pytest.raises(CourseError, match="visible cases alone"):
+            released.cases(item, "k", each.variant)
+    texts = [text for text, _ in each.asked("ada@x.org", each.variant, "k")]
+    assert released.questions(" ada@x.org ", each.variant) == texts != each.questions("ada@x.org", each.variant)
+    with pytest.raises(CourseError, match="no questions for 'bob'"):
+        released.questions("bob", each.variant)
+
+
+def unearned(assignment, kind: str) -> list:
+    return [trial for trial in trials(assignment) if trial.kind == kind]
+
+
+@pytest.mark.parametrize("name", ["A5", "A8", "A9"])
+def test_trivial_answers_have_no_points_at_all(name):
+    each = KNOWN[name]
+    for way in ("nothing", "zeros", "each alone", "first argument"):
+        with Sitting(each, trivial(each, way, each.variant), secret="k", trusted=True, shrink=False) as sitting:
+            assert not [found.name for found in sitting.run() if found.passed], way
+
+
+def test_what_passes_no_item_that_builds_waits_for_one():
+    with Sitting(A5, trivial(A5, "zeros", "reader"), secret="k", trusted=True, shrink=False) as sitting:
+        found = {each.name: each for each in sitting.run()}
+    assert found["roots"].status == "waits for above (hidden) or tight (hidden)" and found["above"].status == "FAIL"
+
+
+def test_an_oracle_in_a_release_is_found(tmp_path):
+    """The method that A5 had: handed in as ``spans`` it is right."""
+    folder = shutil.copytree(HOME / "A5_spans", tmp_path / "A5_spans")
+    oracle = (folder / "oracle.py").read_text(encoding="utf-8")
+    function = oracle[oracle.index("def longest("):].partition("\n\n\n")[0]
+    with (folder / "items.py").open("a", encoding="utf-8") as file:
+        file.write("\n\n" + function.replace("longest(case: Values)", "best(case)"))
+    method = function.replace("longest(case: Values)", "longest(self)").replace("case.", "self.").replace("\n", "\n    ")
+    text = (folder / "items.py").read_text(encoding="utf-8")
+    (folder / "items.py").write_text(text.replace("    def step(self", f"    {method}\n\n    def step(self", 1), encoding="utf-8")
+    assignment = Assignment(folder)
+    found = next(trial for trial in unearned(assignment, "free") if trial.name == "taken: Values.longest")
+    assert "it has points: it passes above (hidden), tight (hidden)" in attempt(found).problem
+
+
+def test_the_answers_of_the_visible_cases_alone_have_no_points():
+    names: dict = {}
+    exec(A5.text("solution.py", "reader"), names)
+    cases = [case for item in A5.items for case in A5.cases(item, "visible", "reader") if hasattr(case, "cost")]
+    known = {repr((case.readers, case.cost)): names["spans"](case.readers, case.cost) for case in cases}
+    text = f"KNOWN = {known}\n\n\ndef spans(readers, cost):\n    return KNOWN.get(repr((readers, cost)), {{}})\n"
+    with Sitting(A5, text, trusted=True) as sitting:
+        assert "above" in [each.name for each in sitting.run() if each.passed]
+    with Sitting(A5, text, secret="k", trusted=True) as sitting:
+        assert not [each.name for each in sitting.run() if each.passed]
+
+
+SERIAL = {"A2": ("right", "half_the_threads", "one_lean_warp", "thread_0_by_atomics", "threads_take_turns"),
+          "A10": ("relay", "thread_0_stores_by_atomics", "turned_by_thread_0")}  # all are tried by `course verify`
+
+
+@pytest.mark.parametrize(("name", "kernel"), [(name, kernel) for name, (_, *kernels) in SERIAL.items() for kernel in kernels])
+def test_a_serial_kernel_is_right_and_a_count_refuses_it(name, kernel):
+    trial = next(each for each in unearned(KNOWN[name], "serial") if each.name == f"serial/{kernel}.py")
+    assert attempt(trial).problem == ""
+    with Sitting(KNOWN[name], trial.text, secret="k", trusted=True) as sitting:
+        assert all(each.passed for each in sitting.run([SERIAL[name][0]]))
+        kernels = [each.name for each in sitting.run() if each.passed and each.functions <= {"softmax", "relay"}]
+    assert not kernels
 
 
 def answer(kind: object, known: list[int], at: random.Random) -> object:

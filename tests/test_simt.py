@@ -302,6 +302,40 @@ def test_an_atomic_operation_is_also_a_load_and_a_store_of_its_cell():
     assert traffic.touched["bins"] == ArrayBytes(8 * 4, 8 * 4)
 
 
+SHARES = """
+def shares(x, y):
+    thread = cuda.threadIdx.x
+    s = cuda.shared.array(32, np.float32)
+    total = np.float32(0)
+    FIRST
+    s[thread] = total
+    cuda.syncthreads()
+    if thread == 31:
+        for k in range(32):
+            total += s[k]
+        y[0] = total
+"""
+
+
+def test_work_and_its_critical_path_are_counted():
+    """One loop is of all threads and one of a single thread; a barrier stands between them."""
+    x, y = np.ones(64, np.float32), np.zeros(1, np.float32)
+    even = step(SHARES.replace("FIRST", "for k in range(thread, 64, 32):\n        total += x[k]"), [x, y], 1, 32)
+    alone = step(SHARES.replace("FIRST", "if thread == 0:\n        for k in range(64):\n            total += x[k]"), [x, y], 1, 32)
+    body = 1 + 2  # a round: `total += ...` and a subscript
+    assert even.thread_work - alone.critical_path == (2 + 32) * body - (64 + 32) * body - 1  # the `if` is an operation
+    assert alone.thread_work < alone.critical_path and even.thread_work == even.critical_path
+    assert alone.work == even.work + 32
+
+
+def test_in_lockstep_a_race_is_noted_and_the_numbers_are_right():
+    text = SHARES.replace("FIRST", "total = x[thread]").replace("    cuda.syncthreads()\n", "")
+    x, y = np.ones(32, np.float32), np.zeros(1, np.float32)
+    with pytest.raises(KernelBug, match="race|unwritten-read"):
+        step(text, [x, y], 1, 32)
+    assert step(text, [x, y], 1, 32, lockstep=True).races == 1 and y[0] == 33
+
+
 # ---------------------------------------------------------------- the race detector against brute force
 
 BLOCKS, LANES = 2, (0, 1, 32)  # the threads that act: two lanes of one warp, one of the next; in two blocks

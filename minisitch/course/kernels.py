@@ -31,6 +31,7 @@ LONGEST_TEXT = 32_000  # characters of a file with kernels
 LIMITS_OF_STEPPER = {name: limit for name, limit in LIMITS.items() if name != "RLIMIT_CPU"} | {
     "RLIMIT_AS": 4 << 30
 }
+MOST_RACES = 2  # pairs of lines: one missing barrier makes no more, and more is not nearly right
 OF_ORDER = ("race", "unwritten-read", "wrong-owner")  # rules that a missing barrier breaks
 OTHER_RULES = ("parameters", "too long")  # that a launch finds, beside those of ``simt``
 
@@ -193,9 +194,12 @@ def launched(source: str, name: str, functions: Sequence[str], fields: dict[str,
             return refused
         launch = KernelLaunch(**{**fields, "arrays": dict(_arrays(fields["arrays"]))})
         try:
-            return {**_stepped(text, name, launch, lockstep=True), **refused}
+            found = _stepped(text, name, launch, lockstep=True)
         except KernelBug:
             return refused
+        counts = found["counts"]
+        nearly = counts["races"] <= MOST_RACES and counts["block_barriers_each"] + counts["grid_barriers"] > 0
+        return {**found, **refused} if nearly else refused
     except LaunchError as problem:
         return {"rule": "parameters", "text": str(problem), "line": 0}
 

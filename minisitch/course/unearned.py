@@ -93,7 +93,7 @@ def taken(assignment: Assignment) -> Iterator[tuple[str, str]]:
     asked = _parameters(assignment)
     is_kernel = {name: assignment.returns[name] is KernelRun for name in asked}
     base = [] if all(is_kernel.values()) else [
-        "from __future__ import annotations", ANSWERS.read_text(encoding="utf-8"), STAND_IN,
+        "from __future__ import annotations", ANSWERS.read_text(encoding="utf-8"), f"VARIANT = {assignment.variant!r}", STAND_IN,
         *(_without_package(tree) for tree in trees),
     ]
     for owner, node in [found for tree in trees for found in _functions(tree)]:

@@ -202,6 +202,7 @@ class Machine:
                                        "one must change what they wait for, before it waits itself",
                                        *self.places(threads))
         self.tally.end_epoch(self.arrays)
+        self.tally.counts["races"] = len(self.now.races)
         return self.tally.traffic()
 
     def start(self, index: int) -> Block:

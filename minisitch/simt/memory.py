@@ -29,12 +29,14 @@ after this write is ordered after all before it (the argument of FastTrack).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..errors import KernelBug
 from .dialect import ORDERED
 from .text import KernelProgram, Site
 from .values import scalar_type
@@ -170,13 +172,15 @@ def along(number: int, sizes: Sizes) -> Sizes:
 class Now:
     """The trace of the running thread, which all arrays see. One object a launch.
 
-    ``film`` is where ``record.Recorded`` arrays put their accesses.
+    ``film`` is where ``record.Recorded`` arrays put their accesses. ``races`` are the lines of those that
+    ``Unjudged`` arrays have seen.
     """
 
-    __slots__ = ("block", "film", "grid", "progress", "trace")
+    __slots__ = ("block", "film", "grid", "progress", "races", "trace")
 
     def __init__(self, grid: Sizes = (1, 1, 1), block: Sizes = (1, 1, 1), film: list[Any] | None = None) -> None:
         self.grid, self.block, self.film = grid, block, film
+        self.races: set[tuple[int, ...]] = set()
         self.trace = Trace(Stamp(0, 0, 0, 0, 0, (), NOTHING))
         # grows with each change of memory, and with each thread that gets further
         self.progress = 0
@@ -461,21 +465,28 @@ class Memory:
 
 
 class Unjudged(Memory):
-    """An array whose accesses are in order, because threads take turns. Only an index can be wrong."""
+    """An array whose accesses are in order, because threads take turns. Races are noted, and not refused."""
 
     __slots__ = ()
 
     def see(self, access: LastAccess, site: int, cell: int) -> None:
-        pass
+        with self.noting():
+            super().see(access, site, cell)
 
     def overwrite(self, access: LastAccess, site: int, cell: int, value: Any) -> None:
-        self.put(access, cell, value)
+        before = self.writes.get(cell)
+        with self.noting():
+            super().overwrite(access, site, cell, value)
+        if self.writes.get(cell) is before:
+            self.reads.pop(cell, None)
+            self.put(access, cell, value)
 
-    def require_written(self, site: int, cell: int) -> None:
-        pass
-
-    def require_order(self, site: int, cell: int, earlier: list[LastAccess] | None) -> None:
-        pass
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        try:
+            yield
+        except KernelBug as bug:
+            self.now.races.add(tuple(sorted(line for line, _ in bug.places)))
 
 
 WRITING = ("store", "atomic", "add_release")

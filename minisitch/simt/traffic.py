@@ -54,6 +54,7 @@ class Traffic:
       ``touched``.
     - ``thread_*`` are the largest counts of one thread. ``work`` are operations of the text: those of
       a loop's body in each of its rounds.
+    - ``races`` are pairs of lines, in lockstep; elsewhere the first race is refused.
     - ``critical_path`` is the work of the busiest thread between two barriers, added up over a block.
     """
 
@@ -79,6 +80,7 @@ class Traffic:
     work: int = 0
     thread_work: int = 0
     critical_path: int = 0
+    races: int = 0
     touched: Mapping[str, ArrayBytes] = field(default_factory=dict)
     queues: Mapping[str, ArrayBytes] = field(default_factory=dict)
     by_line: Mapping[int, LineTraffic] = field(default_factory=dict)

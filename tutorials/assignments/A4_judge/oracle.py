@@ -262,13 +262,14 @@ def good_kernel(place, seed, variant):
 
 
 def racy_kernel(place, seed, variant):
-    """A kernel whose race is one on this term's machine: the next one in the pool. The race is its last pair."""
+    """A kernel whose race is one on this term's machine: the next one in the pool. The race is one of the pairs."""
     count = len(pool()[1])
     for each in range(place, place + count):
         name, asked, rule = judged(1, each % count, seed)
         if rule == "race" and not truth(*asked[-1], variant):
             before = random.Random(seed).sample(asked[:-1], min(MOST_BEFORE, len(asked) - 1))
-            return Judged(name, tuple(judged_pair(*each, variant) for each in [*before, asked[-1]]))
+            before.insert(random.Random(seed).randint(0, len(before)), asked[-1])
+            return Judged(name, tuple(judged_pair(*each, variant) for each in before))
     raise AssertionError("the pool has no race")
 
 

@@ -192,20 +192,22 @@ class _Fits:
     """The function that a submission asks. It keeps the calls."""
 
     def __init__(self, case: Growth) -> None:
-        self.case, self.calls = case, []
+        self.case, self.calls, self.agreed = case, [], set()
 
     def __call__(self, taken, producer):
         if type(taken) is not list or not all(type(value) is int for value in [*taken, producer]):
             raise TypeError("fits takes a list of values, and a value")
         self.calls.append((list(taken), producer))
-        return producer not in self.case.misfits and len(taken) < self.case.most
+        fits = producer not in self.case.misfits and len(taken) < self.case.most
+        self.agreed |= {producer} if fits else set()
+        return fits
 
 
 def _grown(case, ask):
-    """What grow returns, and the calls of fits."""
+    """What grow returns, and the function that it asked."""
     fits = _Fits(case)
     taken, given_up = ask("grow", case.root, case.graph.readers, case.graph.spans, fits)
-    return taken, given_up, fits.calls
+    return taken, given_up, fits
 
 
 @item(
@@ -233,7 +235,7 @@ def root_first(case, ask):
     builds=True,
 )
 def complete(case, ask):
-    taken, given_up, calls = _grown(case, ask)
+    taken, given_up, fits = _grown(case, ask)
     readers, far = case.graph.readers, case.graph.spans
     if case.root not in taken:
         return f"the root {case.root} is not taken"
@@ -242,15 +244,18 @@ def complete(case, ask):
         return f"value {missed[0]} is read by the kernel, and is neither taken nor given up"
     if stray := sorted((set(taken) | set(given_up)) - near - {case.root}):
         return f"value {stray[0]} is visited, and no taken value reads it"
-    asked = {producer for _, producer in calls}
+    asked = {producer for _, producer in fits.calls}
     for producer in given_up:
-        if producer not in asked and not any(
+        if (producer not in asked or producer in fits.agreed) and not any(
             user not in taken and far[user] > far[case.root] for user in readers[producer]
         ):
             return (
-                f"value {producer} is given up without a reason: fits was not asked, and no reader outside the kernel "
+                f"value {producer} is given up without a reason: fits did not refuse it, and no reader outside the kernel "
                 "is above the root's layer"
             )
+    for value in taken:
+        if value not in fits.agreed and value != case.root:
+            return f"value {value} is taken, and fits did not agree to it"
     return None
 
 
@@ -294,9 +299,9 @@ def circle(case, ask):
     needs=("complete",),
 )
 def order(case, ask):
-    _, _, calls = _grown(case, ask)
+    _, _, fits = _grown(case, ask)
     far = case.graph.spans
-    keys = [(far[producer], producer) for _, producer in calls if producer in far]
+    keys = [(far[producer], producer) for _, producer in fits.calls if producer in far]
     for earlier, later in pairwise(keys):
         if earlier > later:
             return f"fits is asked about value {earlier[1]} of layer {earlier[0]} before value {later[1]} of layer {later[0]}"
@@ -311,9 +316,9 @@ def order(case, ask):
     needs=("complete",),
 )
 def count(case, ask):
-    _, _, calls = _grown(case, ask)
-    far, asked = case.graph.spans, [producer for _, producer in calls]
-    for taken, producer in calls:
+    _, _, fits = _grown(case, ask)
+    far, asked = case.graph.spans, [producer for _, producer in fits.calls]
+    for taken, producer in fits.calls:
         if asked.count(producer) > 1:
             return f"fits is asked {asked.count(producer)} times about value {producer}; a schedule search is dear"
         outside = [
@@ -334,9 +339,9 @@ def count(case, ask):
     needs=("complete",),
 )
 def obeys(case, ask):
-    taken, given_up, calls = _grown(case, ask)
+    taken, given_up, fits = _grown(case, ask)
     so_far = [case.root]
-    for told, producer in calls:
+    for told, producer in fits.calls:
         if sorted(told) != sorted(so_far):
             return f"fits is told that {sorted(told)} are taken when it is asked about value {producer}; taken are {sorted(so_far)}"
         if producer not in case.misfits and len(told) < case.most:

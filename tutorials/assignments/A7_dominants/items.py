@@ -313,7 +313,7 @@ def covers(case, ask):
 
 @item(
     "fills",
-    "A large matrix gets at least a quarter of the threads that the device can run, and all of it is computed.",
+    "In a large matrix at least a quarter of the threads that the device can run have work, and all of it is computed.",
     draw="draw_large",
     smaller=smaller_shapes,
     hidden=40,
@@ -321,11 +321,12 @@ def covers(case, ask):
 )
 def fills(case, ask):
     found, wrong = _map(case, ask)
-    threads, most = found["blocks"] * found["threads"], case.wave * case.most_threads
+    threads = found["blocks"] * found["rows_per_block"] * min(found["threads_per_row"], case.cols)
+    most = case.wave * case.most_threads
     if case.rows * case.cols < MANY * most or case.cols > case.most_threads:
         return None  # in the search for the smallest
     if 4 * threads < most:
-        return f"the map has {threads} threads, and the device runs {most} at once"
+        return f"{threads} threads have a column, and the device runs {most} at once"
     if found["blocks"] > case.wave or found["threads"] > case.most_threads:
         return "the device does not run so many blocks, or so many threads of a block, at once"
     return wrong or _uncovered(case, found)

@@ -22,8 +22,8 @@ def draw_lives(at: Drawing) -> Lives:
 
 def draw_chain(at: Drawing) -> Lives:
     """Buffers of one size that follow each other: a packing in any sensible order needs no more than is live."""
-    size, reach = at.random.choice((16, 64, 100)), at.random.choice((1, 2))
-    return Lives({name: (size, name, name + reach) for name in range(at.size + 2)}, 16, at.variant)
+    size = at.random.choice((16, 64, 100))
+    return Lives({name: (size, name, name + at.random.choice((1, 1, 2, 4))) for name in range(at.size + 2)}, 16, at.variant)
 
 
 def draw_wishes(at: Drawing) -> Wishes:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, get_args, get_origin
 
 GENERATOR = random.Random(7)
+VARIANT = ""  # of the term; a submission that takes functions sets it
 MOST_TRIED = 200  # ways to call a taken function
 
 
@@ -69,7 +70,7 @@ def taken(owner: Any, candidate: Callable[..., Any] | str, kind: Any, names: lis
     Raises TypeError if no way gives a value that fits.
     """
     given = dict(zip(names, arguments, strict=False))
-    more = [*arguments, *(each for each in arguments if isinstance(each, list) for each in each[:1]), ""]
+    more = [*arguments, VARIANT]
     for function in [candidate] if callable(candidate) else _methods(owner, str(candidate), given, more):
         count = len([each for each in inspect.signature(function).parameters.values() if each.default is each.empty])
         for chosen in itertools.islice(_choices(function, given, more, count), MOST_TRIED):
@@ -93,5 +94,5 @@ def _choices(function: Any, given: dict[str, Any], more: list[Any], count: int) 
     """Arguments for a function: those of the same names, else in order, else in any order."""
     names = list(inspect.signature(function).parameters)[:count]
     left = [each for name, each in given.items() if name not in names]
-    yield tuple(given[name] if name in given else left.pop(0) if left else "" for name in names)
+    yield tuple(given[name] if name in given else left.pop(0) if left else VARIANT for name in names)
     yield from itertools.permutations(more, count)
