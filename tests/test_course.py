@@ -667,6 +667,14 @@ def test_a_solution_with_its_predictions_has_all_points(tmp_path):
 
 
 @CAGED
+def test_gradescope_says_what_an_item_waits_for(tmp_path):
+    _, found = grade(tmp_path, solution() + "\n\ndef spans(readers, cost):\n    return dict.fromkeys(readers, 0)\n")
+    outputs = {test["name"]: test["output"] for test in found["tests"]}
+    assert "it passes only together with above (hidden) or tight (hidden)" in outputs["roots"] and "None" not in "".join(outputs.values())
+    assert "it passes only together with tight" in outputs["pure"]
+
+
+@CAGED
 def test_hidden_items_tell_no_case(tmp_path):
     text = solution() + "\n\ndef grow(root, readers, spans, fits):\n    raise KeyError(repr(readers))\n"
     _, found = grade(tmp_path, text)

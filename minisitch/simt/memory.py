@@ -486,7 +486,8 @@ class Unjudged(Memory):
         try:
             yield
         except KernelBug as bug:
-            self.now.races.add(tuple(sorted(line for line, _ in bug.places)))
+            places: tuple[tuple[int, str], ...] = bug.places
+            self.now.races.add(tuple(sorted(line for line, _ in places)))
 
 
 WRITING = ("store", "atomic", "add_release")
