@@ -111,9 +111,9 @@ class Sitting:
                 for function in () if only else sorted(found.functions):
                     builders = [each for each in built if function in each.functions]
                     if not any(each.passed for each in builders):
-                        missing += [each.name for each in builders] or [f"an item that builds {function}"]
+                        missing.append(" or ".join(each.name for each in builders) or f"an item that builds {function}")
                 if found.passed and missing:
-                    names = " or ".join(dict.fromkeys(missing))
+                    names = " and ".join(dict.fromkeys(missing))
                     found = Outcome(item, hidden, f"waits for {names}", "needs", f"it passes only together with {names}")
                 if not found.passed and not hidden:
                     failed.add(item.name)

@@ -92,23 +92,32 @@ def taken(assignment: Assignment) -> Iterator[tuple[str, str]]:
     trees = [ast.parse(text) for text in ours]
     asked = _parameters(assignment)
     is_kernel = {name: assignment.returns[name] is KernelRun for name in asked}
-    base = [] if all(is_kernel.values()) else [
+    base = [
         "from __future__ import annotations", ANSWERS.read_text(encoding="utf-8"), f"VARIANT = {assignment.variant!r}", STAND_IN,
         *(_without_package(tree) for tree in trees),
     ]
+    if all(is_kernel.values()):  # a text of kernels has their constants alone
+        starter = ast.parse(files[assignment.file]).body
+        base = [ast.unparse(node) for node in starter if isinstance(node, ast.Import | ast.ImportFrom | ast.Assign)]
     for owner, node in [found for tree in trees for found in _functions(tree)]:
         texts = list(base)
         for name, names in asked.items():
             if is_kernel[name]:
-                node.name, node.decorator_list = name, []
-                copied = ast.unparse(node).partition("\n")[2]
-                texts.append(f"def {name}({', '.join(names)}):\n    pass\n{copied}\n")
+                texts.append(_as_kernel(node, name, names))
                 continue
             what = f"{owner}, {node.name!r}" if owner else f"None, {node.name}_"
             held = "" if owner else f"{node.name}_ = {node.name}\n"
             kind = _type_text(assignment.returns[name])
             texts.append(f"{held}def {name}(*given):\n    return taken({what}, {kind}, {names!r}, list(given))\n")
         yield f"{owner or ''}.{node.name}".lstrip("."), "\n\n".join(texts)
+
+
+def _as_kernel(node: ast.FunctionDef, name: str, names: list[str]) -> str:
+    """The text of a function under another name, and with other names for its parameters."""
+    body = "".join(f"    {ast.unparse(each)}\n".replace("\n", "\n    ").rstrip() + "\n" for each in node.body)
+    own = [each.arg for each in node.args.args]
+    held = "".join(f"    {mine} = {given}\n" for mine, given in zip(own, names, strict=False) if mine != given)
+    return f"def {name}({', '.join(names)}):\n{held}{body}\n"
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
