@@ -193,4 +193,5 @@ assert len(barriers_of(one.text)) == 2 and overtaken.rule == "race"
 # predict: how many barriers does a block pass for each row?
 #
 # `python -m minisitch explore tutorials/00_hello.py:softmax --arg "x=f32[64,1024]"` opens such a page, where you can
-# also edit a line. It opens your own kernels, too: `python -m minisitch explore softmax.py` for assignment A2.
+# also edit a line. It opens the kernels of assignments, too, as those of A3:
+# `python -m minisitch explore tutorials/assignments/A3_repair/given.py`.
