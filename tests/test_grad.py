@@ -351,7 +351,7 @@ def test_functions_methods_objects_and_closures():
     found(x)
     model.w = np.array([5.0, 5.0])  # read again at each call
     assert np.allclose(found(x), 10 * x)
-    assert ms.grad(model.jitted).options.strategy == "xla"
+    assert ms.grad(model.jitted).options.strategy == "xla" and ms.grad(model.jitted).__name__ == "the gradient of jitted"
     assert np.allclose(ms.grad(lambda z: np.sum(z * x * z))(x), 2 * x * x)  # x from outside is a constant
 
 

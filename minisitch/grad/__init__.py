@@ -121,6 +121,7 @@ class Derived:
 
 
 def _name(fn: Function) -> str:
+    fn = getattr(fn, "function", fn)  # of a jitted method
     return getattr(fn, "__name__", type(fn).__name__)
 
 
