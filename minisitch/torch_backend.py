@@ -36,6 +36,7 @@ from torch.fx.node import map_arg
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import create_op_support
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_leaves
 
 from .errors import DeviceError, LoopWarning, MinisitchError, PlanError
 from .explain import Report
@@ -586,10 +587,15 @@ def explain(model: Callable, /, *args: Any, options: Mapping[str, Any] | None = 
             **kwargs: Any) -> Explained:
     """Compile a model, or a function of tensors, for these arguments, and run it once.
 
-    The backward graph is there if something requires a gradient.
+    It also runs backward if a result has a gradient. No ``.grad`` changes.
     """
     parts: list[Part] = []
     before = Counter(fallbacks)
     backend = functools.partial(minisitch, parts=parts, options=options)
-    torch.compile(model, backend=backend)(*args, **kwargs)
+    made = tree_leaves(torch.compile(model, backend=backend)(*args, **kwargs))
+    results = [each for each in made if isinstance(each, Tensor) and each.requires_grad]
+    given = [*tree_leaves((args, kwargs)), *getattr(model, "parameters", tuple)()]
+    wanted = [each for each in given if isinstance(each, Tensor) and each.requires_grad]
+    if results and wanted:
+        torch.autograd.grad(results, wanted, [*map(torch.ones_like, results)], allow_unused=True)
     return Explained(tuple(parts), fallbacks - before)

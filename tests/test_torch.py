@@ -1,5 +1,9 @@
 """``torch.compile(f, backend="minisitch")`` of small programs: PyTorch's own results, or a fall back that is named."""
 
+import runpy
+import sys
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'minisitch[torch]'")
@@ -9,6 +13,7 @@ from torch_programs import FORWARD, PROGRAMS  # noqa: E402
 from minisitch import torch_backend  # noqa: E402
 
 pytestmark = pytest.mark.torch
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(autouse=True)
@@ -58,3 +63,15 @@ def test_a_small_program_is_pytorchs(name):
             same(a, b, f"gradient {i}")
     named = {said.removeprefix("aten.").partition(" at ")[0] for said in torch_backend.fallbacks}
     assert named == falls_back, "\n".join(torch_backend.fallbacks)
+
+
+def test_the_page_has_the_table_as_it_is():
+    sys.path.insert(0, str(ROOT / "tools"))
+    import operator_table
+
+    assert operator_table.PAGE.read_text(encoding="utf-8") == operator_table.page(), "run python tools/operator_table.py"
+
+
+def test_the_tutorial_ends_at_the_real_door(capsys):
+    runpy.run_path(str(ROOT / "tutorials" / "17_front_door.py"), run_name="__main__")
+    assert "forward: " in capsys.readouterr().out

@@ -222,9 +222,12 @@ def test_explain_says_what_pytorch_runs_and_its_graphs_can_be_compared():
     said = torch_backend.explain(lambda x: torch.topk(x * 2, 2).values + 1, torch.randn(5, 6))
     line = test_explain_says_what_pytorch_runs_and_its_graphs_can_be_compared.__code__.co_firstlineno + 1
     assert f"1 x aten.topk.default at test_torch_models.py:{line} in <lambda>: no line in the table" in str(said)
-    assert [part.name for part in said.parts] == ["forward", "forward"]
-    graph = torch_backend.explain(nn.LayerNorm(8), torch.randn(4, 8)).parts[0].graph
-    assert "LayerNorm" in str(explain(graph, strategy="xla"))
+    assert [part.name for part in said.parts] == ["forward", "forward"]  # before topk, and behind it
+    model = nn.LayerNorm(8)
+    forward, backward = torch_backend.explain(model, torch.randn(4, 8)).parts
+    graph = backward.graph
+    assert (forward.name, backward.name) == ("forward", "backward") and model.weight.grad is None
+    assert "gradient of LayerNorm" in str(explain(graph, strategy="xla"))
     assert {row.strategy for row in compare(graph, strategies=("none", "astitch"), seconds=0.01).rows} == {"none", "astitch"}
 
 
