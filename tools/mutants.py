@@ -191,7 +191,7 @@ MUTANTS = (
     # ------------------------------------------------------------ the stepper
     mutant("nobody runs between two atomics",
            "test_right_stepper.py::test_wrong_under_some_seed",
-           "simt/text.py:_Rewriter.give_way", "return self.touch(node, array, verb, *arguments)"),
+           "simt/text.py:PAUSES", "frozenset()"),
     mutant("a loop that takes long is a deadlock",
            "test_right_stepper.py::test_a_loop_in_registers_is_no_deadlock",
            "simt/machine.py:Machine.goes_in_circles", "return True"),

@@ -57,6 +57,7 @@ PROTOCOLS: dict[Any, Callable] = {}  # a function of Python's -> what the trace 
 
 
 def protocol(*functions: Any) -> Callable[[Callable], Callable]:
+    """Register what a trace does in place of these functions of Python's."""
     def register(handler: Callable) -> Callable:
         PROTOCOLS.update(dict.fromkeys(functions, handler))
         return handler
