@@ -38,20 +38,22 @@ GRAPHS = {
     "beside": (lambda x, y: np.concatenate([x, y], 1) * 2, (6, 30), (6, 50)),
     "middle axis": (lambda x: x.sum(1), (3, 20, 12)),
     "across": (lambda x: x.T * 2, (64, 100)),
+    "a thread a row": (lambda x: (np.exp(x), np.exp(x).sum(1)), (99, 2)),
 }
 CASES = [
     ("softmax of 3 rows", TOY, "plain"), ("softmax of 3 rows", TOY, "passes"), ("softmax of 5 rows", TOY, "passes"),
     ("row and column sums", TOY, "plain"), ("row and column sums", TOY, "passes"), ("long columns", TOY, "plain"),
     ("long row", TOY, "passes"), ("left over", TOY, "passes"), ("softmax of 3 rows", CPU, "plain"), ("softmax of 200 rows", CPU, "passes"),
     ("long columns", CPU, "passes"), ("long row", CPU, "passes"), ("beside", CPU, "passes"), ("middle axis", CPU, "passes"),
-    ("across", CPU, "passes"),
+    ("across", CPU, "passes"), ("a thread a row", TOY, "plain"),
 ]
 EACH = 30  # mutants of each kernel that are run to count the harmful ones
 
 
 def kernels_of(name, device, passes):
     graph, target = simplify(traced(*GRAPHS[name])), "step" if device is TOY else "cpu"
-    return lower_program(program_of(graph), "astitch", target, device, "emit", passes=() if passes == "plain" else "default").kernels
+    strategy = "fs20" if name == "a thread a row" else "astitch"
+    return lower_program(program_of(graph), strategy, target, device, "emit", passes=() if passes == "plain" else "default").kernels
 
 
 def outputs(kernel):
@@ -93,6 +95,8 @@ HARMLESS = {
     "a core takes all turns itself, whoever they are dealt out to":
         lambda field, old, new, kernel: field == "Loop.by" and kernel.device.kind == "cpu",
     "one thread takes all turns by either word": lambda field, old, new, kernel: field == "Loop.by" and {old.by, new.by} <= set(ONE_THREAD),
+    "all threads of a row are one": lambda field, old, new, kernel: (field == "If.guard" or (field == "Loop.by" and old.by == "threads"))
+        and any(s.thread_map.threads_per_row == 1 for s in kernel.segments),
     "a loop of one turn has no second one for a step": lambda field, old, new, kernel: field == "Loop.step" and old.turns == 1,
     "a guard, here or in the loop, leaves the further turns out": lambda field, old, new, kernel: field == "Loop.turns" and new.turns > old.turns
         and any(isinstance(s, ir.If) or (isinstance(s, ir.Loop) and s.within) for s, _ in ir.walk((new,))),

@@ -82,11 +82,13 @@ class Around:
 
         Each counter counts in multiples of what those before it have covered, and guards cut the end.
         """
+        if any(not self.counted(c.index) and not c.low <= c.index.const < c.high for c in self.guard):
+            return index.const, index.const  # nobody is here
         terms, counters, cut = self.counted(index), {name for _, name in self.counted(index)}, set[int]()
         first, end = 0, 1
         for k, (factor, name) in enumerate(terms):
             if not self.sizes[name]:
-                return 0, 0
+                return index.const, index.const
             if factor != end or first:
                 return None
             end = factor * self.sizes[name]
@@ -134,6 +136,7 @@ class TurnsChecker:
     def __init__(self, kernel: Kernel, segment: ir.Segment, place: str) -> None:
         self.kernel, self.segment, self.place = kernel, segment, place
         m, gpu = segment.thread_map, kernel.device.kind == "gpu"
+        self.gpu = gpu
         self.rows_at_once = m.rows_per_block if gpu and segment.space.kind == "row" else 1
         self.threads = segment.threads(kernel.block) if gpu else 1
         self.takers = {"lane": self.threads, "warp": self.threads // WARP, DEALT["lanes"]: WARP if gpu else 1}
@@ -217,6 +220,8 @@ class TurnsChecker:
             case ir.Loop():
                 self._loop(stmt, around)
             case ir.If():
+                if not stmt.guard:
+                    raise self.wrong(stmt, "an If without a guard leaves nobody out")
                 inner = around.inside(stmt.guard)
                 if any("row" in c.index.variables for c in stmt.guard):
                     self._live(stmt, inner)
@@ -246,9 +251,12 @@ class TurnsChecker:
     def _loop(self, loop: ir.Loop, around: Around) -> None:
         if loop.by not in (*DEALT, *ONE_THREAD):
             raise self.wrong(loop, f"{loop.by!r} takes no turns; by is one of {', '.join((*DEALT, *ONE_THREAD))}")
-        if loop.turns < 0 or loop.step < 1 or loop.var in around.sizes.keys() - {"lane_row"}:
+        if loop.by in ("warps", "lanes") and self.gpu and self.threads != self.kernel.block:
+            raise self.wrong(loop, f"the {loop.by} of a block take turns where {self.threads} threads share a task; "
+                                   "a task is the whole block's")
+        if min(loop.turns, loop.first.bounds[0]) < 0 or loop.step < 1 or loop.var in around.sizes.keys() - {"lane_row"}:
             raise self.wrong(loop, f"{loop.turns} turns of {loop.var} in steps of {loop.step}: a loop has a variable "
-                                   "of its own, and counts up")
+                                   "of its own, and counts up from 0 or more")
         if any(c.index.times(loop.var) < 0 for c in loop.within):
             raise self.wrong(loop, f"a condition of the loop does not count up with {loop.var}")
         inner = around.turns(loop)
@@ -439,9 +447,10 @@ class TurnsChecker:
             column = around.of(index)
             if around.span(column) != (0, self.kernel.by_name[buffer].size):
                 raise self.wrong(stmt, f"not each of the {self.kernel.by_name[buffer].size} cells of {buffer} is stored once")
-        elif loops:
+        else:
             self._live(stmt, around)
-            self._take(stmt, (buffer, index), around, column, False)
+            if loops:
+                self._take(stmt, (buffer, index), around, column, False)
         kept = self._one_thread(stmt, around, loops, column)
         counted = {name for _, name in around.counted(column)} if column else set()
         for name, many in (("chunk", self.segment.chunks), ("slice", self.segment.slices)):
