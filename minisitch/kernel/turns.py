@@ -135,11 +135,9 @@ class TurnsChecker:
 
     def __init__(self, kernel: Kernel, segment: ir.Segment, place: str) -> None:
         self.kernel, self.segment, self.place = kernel, segment, place
-        m, gpu = segment.thread_map, kernel.device.kind == "gpu"
-        self.gpu = gpu
-        self.rows_at_once = m.rows_per_block if gpu and segment.space.kind == "row" else 1
-        self.threads = segment.threads(kernel.block) if gpu else 1
-        self.takers = {"lane": self.threads, "warp": self.threads // WARP, DEALT["lanes"]: WARP if gpu else 1}
+        self.gpu = kernel.device.kind == "gpu"
+        self.threads = segment.threads(kernel.block) if self.gpu else 1
+        self.takers = {"lane": self.threads, "warp": self.threads // WARP, DEALT["lanes"]: WARP if self.gpu else 1}
         self.started: dict[str, tuple[ir.Fold, Around]] = {}
         # the nodes whose values the names have
         self.made = {name: -1 for name, _, _ in kernel.constants}
@@ -150,15 +148,15 @@ class TurnsChecker:
     # ------------------------------------------------------------ a segment
     def check(self) -> None:
         """Check the segment's nests."""
-        s, gpu = self.segment, self.kernel.device.kind == "gpu"
-        rows = -(-s.rows // self.rows_at_once) * self.rows_at_once
-        sizes = {"row": rows, "chunk": s.chunks, "slice": s.slices, "lane_row": s.thread_map.rows_per_block,
-                 "first_row": -(-s.rows // s.step), "part_block": s.thread_map.blocks, "part": s.thread_map.blocks, **self.takers}
-        of_block = [*(["lane", "lane_row"] if gpu else []), "part_block" if gpu else "part"]
-        block = Around({name: whole(name) for name in of_block}, sizes)
-        of_task = [*of_block[:-1], "chunk", "slice", *(["row"] if s.step == 1 else [])]
-        task = Around({name: whole(name) for name in of_task} | {"start": whole("chunk") * s.chunk}
-                      | ({"first_row": whole("first_row") * s.step} if s.step > 1 else {}), sizes)
+        s, m = self.segment, self.segment.thread_map
+        together = m.rows_per_block if self.gpu and s.space.kind == "row" else 1
+        sizes = {"row": -(-s.rows // together) * together, "first_row": -(-s.rows // s.step), "chunk": s.chunks, "slice": s.slices,
+                 "lane_row": m.rows_per_block, "part_block": m.blocks, "part": m.blocks, **self.takers}
+        threads = {name: whole(name) for name in ("lane", "lane_row") if self.gpu}
+        part = "part_block" if self.gpu else "part"
+        row = {"first_row": whole("first_row") * s.step} if s.step > 1 else {"row": whole("row")}
+        of_task = {"chunk": whole("chunk"), "slice": whole("slice"), "start": whole("chunk") * s.chunk}
+        block, task = Around({**threads, part: whole(part)}, sizes), Around({**threads, **of_task, **row}, sizes)
         self._phase(ir.Phase(-1, 1, False, s.opening), block, "before its tasks")
         for number, phase in enumerate(s.phases):
             self._phase(phase, task, f"phase {number}")
