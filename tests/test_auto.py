@@ -35,6 +35,11 @@ def graph_of(fn, *types):
     return simplify(trace(fn, [ms.runtime.parse_type(t) for t in types], {}).graph)
 
 
+def us_of(plan, device):
+    """The modelled time of a plan, whose graph a strategy may have rewritten."""
+    return Prices(plan.graph, device).plan_us(plan)
+
+
 def large(seed):
     """A random graph whose arrays are large enough for bytes to matter."""
     return random_graph(np.random.default_rng(seed), max_nodes=18, max_elements=1 << (8 + seed % 14))
@@ -45,12 +50,11 @@ def large(seed):
 @given(seed=st.integers(0, 10_000))
 def test_no_proposal_is_cheaper(device, seed):
     graph, machine = large(seed), get_device(device)
-    prices = Prices(graph, machine)
     plan = fuse(graph, "auto", machine)
-    calls = sum(prices.pattern_us(p) for p in plan.library_calls)
-    mine = prices.plan_us(plan) - calls  # a gain is of the kernels: library calls are the same whoever plans
+    calls = sum(Prices(plan.graph, machine).pattern_us(p) for p in plan.library_calls)
+    mine = us_of(plan, machine) - calls  # a gain is of the kernels: library calls are the same whoever plans
     for name in PROPOSERS:
-        other = prices.plan_us(fuse(graph, name, machine)) - calls
+        other = us_of(fuse(graph, name, machine), machine) - calls
         assert mine <= other * RESOLUTION[machine.kind] + (mine + calls) * 1e-9, name
 
 
@@ -58,17 +62,17 @@ def test_no_proposal_is_cheaper(device, seed):
 def test_a_gain_that_the_model_cannot_tell_is_left(seed):
     """AStitch's kernels stay where nothing is modelled so many times cheaper, but for those that move fewer bytes."""
     graph, machine = large(seed), get_device("cpu")
-    prices, stitched = Prices(graph, machine), fuse(graph, "astitch", machine)
+    stitched = fuse(graph, "astitch", machine)
 
     def moved(plan):
-        return sum(traffic(prices.kernel(pattern)).total for pattern in plan.kernels)
+        return sum(traffic(Prices(plan.graph, machine).kernel(pattern)).total for pattern in plan.kernels)
 
-    calls = sum(prices.pattern_us(p) for p in stitched.library_calls)
+    calls = sum(Prices(stitched.graph, machine).pattern_us(p) for p in stitched.library_calls)
     for margin in (1.0, 1.1, 1e9):
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(RESOLUTION, "cpu", margin)
             plan = decide(graph, machine, Judgement(merge=False))  # fewer launches of the same loops ask for no margin
-        us = [prices.plan_us(each) - calls for each in (plan, stitched)]
+        us = [us_of(each, machine) - calls for each in (plan, stitched)]
         assert us[0] <= us[1] * margin * (1 + 1e-9)
         if margin == 1e9:
             assert plan.patterns == stitched.patterns or moved(plan) < moved(stitched)
@@ -97,11 +101,10 @@ def test_of_two_ways_that_take_about_as_long_the_one_that_moves_fewer_bytes_is_t
 def test_each_step_only_lowers_the_price(seed):
     """The ablation: AStitch as it is, then judged by fewer ingredients, by the others' plans, in fewer launches, then compared."""
     graph = large(seed)
-    prices = Prices(graph, V100)
     nothing = Judgement(replan=False, ablate=False, merge=False, compare=False)
     series = [nothing, *STEPS.values()]
-    us = [prices.plan_us(decide(graph, V100, steps)) for steps in series]
-    assert us[0] == pytest.approx(prices.plan_us(fuse(graph, "astitch", V100)))
+    us = [us_of(decide(graph, V100, steps), V100) for steps in series]
+    assert us[0] == pytest.approx(us_of(fuse(graph, "astitch", V100), V100))
     assert all(a >= b - 1e-9 for a, b in zip(us, us[1:], strict=False)), us
 
 
@@ -158,9 +161,9 @@ def test_a_strategy_that_refuses_is_no_proposal(monkeypatch, refuses):
 
 @given(seed=st.integers(0, 10_000))
 def test_an_ablation_that_is_not_tried_would_change_nothing(seed):
-    graph = large(seed)
-    prices = Prices(graph, V100)
-    for pattern in fuse(graph, "astitch", V100).kernels:
+    plan = fuse(large(seed), "astitch", V100)
+    prices = Prices(plan.graph, V100)
+    for pattern in plan.kernels:
         kernel = prices.kernel(pattern)
         for ablation in ABLATIONS.values():
             if not changes(kernel.plan, ablation):
@@ -242,9 +245,8 @@ def test_a_composition_that_names_values_names_those_of_its_kernel():
     """Wherever a block composition replaces a stitched kernel, its ids are those of the new body, whose reduces and outputs it cuts."""
     found = 0
     for seed in range(40):
-        graph = large(seed)
-        prices = Prices(graph, V100)
-        plan = decide(graph, V100, Judgement(compare=False))
+        plan = decide(large(seed), V100, Judgement(compare=False))
+        graph, prices = plan.graph, Prices(plan.graph, V100)
         for pattern in plan.kernels:
             if isinstance(pattern.composition, BlockComposition):
                 found += 1
