@@ -56,10 +56,12 @@ def batches(words: bytes, batch: int, length: int, seed: int = 0) -> Callable[[]
 def write(weights: Weights, begin: bytes, count: int, seed: int = 0) -> str:
     """What the model writes behind ``begin``, byte by byte."""
     random, written = np.random.default_rng(seed), list(begin)
-    logits = jit(lambda tokens, weights: gpt(tokens, tokens, weights)["logits"][0], strategy="astitch")
+    logits = jit(lambda tokens, weights: gpt(tokens, tokens, weights)["logits"][0],
+                 strategy="astitch")
     length = len(weights["positions"])
     for _ in range(count):
-        tokens = np.array([(written + [0] * length)[:length] if len(written) < length else written[-length:]])
+        tokens = np.array([(written + [0] * length)[:length] if len(written) < length
+                           else written[-length:]])
         scores = 1.5 * logits(tokens, weights)[min(len(written), length) - 1].astype(np.float64)
         likely = np.exp(scores - scores.max())
         written.append(int(random.choice(likely.size, p=likely / likely.sum())))
@@ -90,7 +92,8 @@ def train(file: str | None = None, report: str | None = None, out: TextIO | None
         if number and (number % max(1, steps // 12) == 0 or number == steps - 1):
             fast = number * batch * length / (time.perf_counter() - began)
             bar = "#" * int(BAR * losses[-1] / losses[0])
-            print(f"step {number:4}  loss {losses[-1]:6.3f}  {fast:9,.0f} bytes/s  {bar}", file=out, flush=True)
+            print(f"step {number:4}  loss {losses[-1]:6.3f}  {fast:9,.0f} bytes/s  {bar}", file=out,
+                  flush=True)
     begin = words.strip()[:length // 2]
     sample = write(weights, begin, 200)
     print(f"\nIt reads {begin.decode('utf-8', 'replace')!r}, and goes on:\n\n{sample}\n", file=out)
@@ -107,7 +110,8 @@ def train(file: str | None = None, report: str | None = None, out: TextIO | None
 def picture(losses: list[float]) -> Picture:
     """The loss of each step."""
     top = max(losses)
-    places = [(LEFT + (ACROSS - LEFT - 8) * i / max(1, len(losses) - 1), DOWN - 24 - (DOWN - 40) * each / top)
+    places = [(LEFT + (ACROSS - LEFT - 8) * i / max(1, len(losses) - 1),
+               DOWN - 24 - (DOWN - 40) * each / top)
               for i, each in enumerate(losses)]
     drawn = [line(LEFT, DOWN - 24, ACROSS - 8, DOWN - 24), line(LEFT, 12, LEFT, DOWN - 24),
              text(LEFT - 4, 20, f"{top:.2f}", "end"), text(LEFT - 4, DOWN - 24, "0", "end"),

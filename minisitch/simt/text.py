@@ -38,14 +38,16 @@ from .dialect import ARRAY_MAKERS, ORDERED, WARP_MEETINGS, WIDE, Refused, check,
 from .values import BUILTINS, MATH, NUMPY, OPERATORS, Rounds
 
 FULL_MASK = 0xFFFFFFFF
-FLOAT64_NAMES = {f"{module}.{name}" for module in ("math", "np") for name in ("pi", "e", "inf", "nan")} | {"float"}
+FLOAT64_NAMES = {f"{module}.{name}" for module in ("math", "np")
+                 for name in ("pi", "e", "inf", "nan")} | {"float"}
 DEVICE_FUNCTIONS = {name: FunctionType(function.__code__, vars(cuda_math) | {"np": NUMPY}, name)
                     # over the stepper's scalars
                     for name, function in cuda_math.DEVICE_FUNCTIONS.items()}
 # places where a thread stops so that others may run, and goes on by itself
 PAUSES = ("while", "atomic", *ORDERED)
 MAKES_NUMBERS = (ast.Add, ast.Sub, ast.Mult, ast.Div)
-OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp, ast.Call, ast.Subscript, ast.AugAssign)
+OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp, ast.Call, ast.Subscript,
+              ast.AugAssign)
 EXIT, START = 0, 1  # the sites of a thread that has ended, and of one that may run
 
 
@@ -104,7 +106,8 @@ class KernelProgram:
         return bug
 
 
-def kernel_bug(rule: str, what: str, lines: tuple[str, ...], *places: tuple[int, str], kernel: str = "") -> KernelBug:
+def kernel_bug(rule: str, what: str, lines: tuple[str, ...], *places: tuple[int, str],
+               kernel: str = "") -> KernelBug:
     """A ``KernelBug`` that quotes the line of each place. It was refused at the last place."""
     quotes = (f"\n  line {line}: {lines[line - 1].strip()}    <- {who}" for line, who in places)
     line, who = places[-1] if places else (0, "")
@@ -133,14 +136,16 @@ def read_program(text: str, name: str | None = None, arrays: frozenset[str] = fr
         return _read(text, name, arrays, lines, stepwise)
     except (SyntaxError, UnicodeError) as error:
         line = getattr(error, "lineno", None) or 1
-        raise kernel_bug("outside-dialect", not_python(error), (*lines, ""), (line, "here")) from None
+        raise kernel_bug("outside-dialect", not_python(error), (*lines, ""),
+                         (line, "here")) from None
     except (RecursionError, MemoryError):
         longest = max(range(len(lines)), key=lambda k: len(lines[k]))
         raise kernel_bug("outside-dialect", "an expression is nested too deep to read", lines,
                          (longest + 1, "the longest line")) from None
 
 
-def _read(text: str, name: str | None, arrays: frozenset[str], lines: tuple[str, ...], stepwise: bool) -> KernelProgram:
+def _read(text: str, name: str | None, arrays: frozenset[str], lines: tuple[str, ...],
+          stepwise: bool) -> KernelProgram:
     tree = ast.parse(text)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     if not functions or (name is not None and name not in functions):
@@ -152,7 +157,8 @@ def _read(text: str, name: str | None, arrays: frozenset[str], lines: tuple[str,
     while left:
         names = _names_of(left.pop())
         left += (called := [functions[name] for name in names if name in functions
-                            and functions[name] not in (kernel, *helpers) and not _names_of(functions[name])["cuda"]])
+                            and functions[name] not in (kernel, *helpers)
+                            and not _names_of(functions[name])["cuda"]])
         helpers += called
     constants = [node for node in tree.body if isinstance(node, ast.Assign)]
     try:
@@ -165,7 +171,8 @@ def _read(text: str, name: str | None, arrays: frozenset[str], lines: tuple[str,
     nodes = [*ast.walk(kernel)]
     written, renames_arrays, uneven = _written_names(kernel, nodes), _renames_arrays(nodes), _uneven(nodes)
 
-    tuples = {target.id for node in constants for target in node.targets if isinstance(target, ast.Name)}
+    tuples = {target.id for node in constants for target in node.targets
+              if isinstance(target, ast.Name)}
     rewriter = _Rewriter(tuples, nodes, stepwise)
     rewriter.sites += [Site(kernel.lineno, "exit"), Site(kernel.lineno, "start")]
     rewriter.visit(kernel)
@@ -181,7 +188,8 @@ def _read(text: str, name: str | None, arrays: frozenset[str], lines: tuple[str,
     rest = [_Numbers().visit(node) for node in (*constants, *helpers)]
     module = ast.fix_missing_locations(ast.Module([*rest, kernel], type_ignores=[]))
     rounds = Rounds()
-    space: dict[str, Any] = {"np": NUMPY, "math": MATH, **BUILTINS, "_rounds": rounds, **DEVICE_FUNCTIONS}
+    space: dict[str, Any] = {"np": NUMPY, "math": MATH, **BUILTINS, "_rounds": rounds,
+                             **DEVICE_FUNCTIONS}
     code = compile(module, f"<{kernel.name}>", "exec")
     try:
         exec(code, space)
@@ -201,15 +209,18 @@ def _uneven(nodes: Sequence[ast.AST]) -> dict[int, str]:
         words = {dotted(each) for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)}
         return bool(words & (known | {"cuda.threadIdx", "cuda.grid", "cuda.laneid"}))
 
-    assigned = [(name.id, value) for node in nodes if isinstance(node, ast.Assign) for target in node.targets
-                for each, value in pairs(target, node.value) for name in ast.walk(each) if isinstance(name, ast.Name)]
+    assigned = [(name.id, value) for node in nodes if isinstance(node, ast.Assign)
+                for target in node.targets
+                for each, value in pairs(target, node.value) for name in ast.walk(each)
+                if isinstance(name, ast.Name)]
     while more := {name for name, value in assigned if differs(value)} - known:
         known |= more
     found = {}
     for node in nodes:  # from the outermost
         if isinstance(node, ast.If) and differs(node.test):
             for part, condition in ((node.body, "{}"), (node.orelse, "not ({})")):
-                for call in (each for statement in part for each in ast.walk(statement) if isinstance(each, ast.Call)):
+                for call in (each for statement in part for each in ast.walk(statement)
+                             if isinstance(each, ast.Call)):
                     if dotted(call.func) == "cuda.syncthreads":
                         found[call.lineno] = condition.format(ast.unparse(node.test))
     return found
@@ -222,7 +233,8 @@ def _names_of(function: ast.FunctionDef) -> Counter[str]:
 
 def _names_in(nodes: Iterable[ast.AST], context: type[ast.expr_context] = ast.expr_context) -> Counter[str]:
     """How often the nodes mention each name, or assign it (``ast.Store``)."""
-    return Counter(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, context))
+    return Counter(node.id for node in nodes if isinstance(node, ast.Name)
+                   and isinstance(node.ctx, context))
 
 
 def _written_names(kernel: ast.FunctionDef, nodes: Sequence[ast.AST]) -> frozenset[str]:
@@ -234,7 +246,8 @@ def _written_names(kernel: ast.FunctionDef, nodes: Sequence[ast.AST]) -> frozens
     reads = Counter(node.value.id for node in nodes
                     if isinstance(node, ast.Subscript | ast.Attribute)
                     and isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name))
-    reads += Counter(dotted(array) for node in nodes if isinstance(node, ast.Call) and dotted(node.func) == "load_wide"
+    reads += Counter(dotted(array) for node in nodes if isinstance(node, ast.Call)
+                     and dotted(node.func) == "load_wide"
                      for array in node.args[WIDE["load_wide"]:][:1])
     return frozenset(a.arg for a in kernel.args.args if names[a.arg] > reads[a.arg])
 
@@ -242,7 +255,8 @@ def _written_names(kernel: ast.FunctionDef, nodes: Sequence[ast.AST]) -> frozens
 def _renames_arrays(nodes: Sequence[ast.AST]) -> bool:
     """Whether a subscripted name is ever a plain copy of another name."""
     arrays = {dotted(node.value) for node in nodes if isinstance(node, ast.Subscript)}
-    return any(isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and dotted(target) in arrays
+    return any(isinstance(node, ast.Assign) and isinstance(node.value, ast.Name)
+               and dotted(target) in arrays
                for node in nodes for target in getattr(node, "targets", ()))
 
 
@@ -287,7 +301,8 @@ class _Numbers(ast.NodeTransformer):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         read = _located(ast.Name(dotted(node.target), ast.Load()), node)
-        return self.visit(_located(ast.Assign([node.target], ast.BinOp(read, node.op, node.value)), node))
+        return self.visit(_located(ast.Assign([node.target], ast.BinOp(read, node.op, node.value)),
+                                   node))
 
     def count(self, node: Any) -> Any:
         """Count how often the body of a loop or function begins, and the operations in it."""
@@ -336,12 +351,14 @@ class _Rewriter(_Numbers):
         self.sites: list[Site] = []
 
     def site(self, node: Any, verb: str, array: str = "", columns: int = 1) -> ast.Constant:
-        self.sites.append(Site(node.lineno, verb, array if self.assigned[array] <= 1 else "", columns=columns))
+        self.sites.append(Site(node.lineno, verb, array if self.assigned[array] <= 1 else "",
+                               columns=columns))
         return ast.Constant(len(self.sites) - 1)
 
     def touch(self, node: Any, array: ast.expr, verb: str, *arguments: ast.expr) -> ast.Call:
         """``array.verb(site, *arguments)``, placed where ``node`` is."""
-        call = ast.Call(ast.Attribute(array, verb, ast.Load()), [self.site(node, verb, dotted(array)), *arguments], [])
+        call = ast.Call(ast.Attribute(array, verb, ast.Load()),
+                        [self.site(node, verb, dotted(array)), *arguments], [])
         if self.stepwise or verb in PAUSES:  # others may run before
             stop = call.args[0] if self.waiting < 0 else ast.Constant(self.waiting)
             call.keywords = [ast.keyword("turn", _located(ast.Yield(ast.Tuple([stop], ast.Load())), node))]
@@ -359,7 +376,8 @@ class _Rewriter(_Numbers):
         return _located(ast.Call(ast.Attribute(array, verb, ast.Load()), [far, place, count, held, near, at], []), node)
 
     def is_array(self, node: ast.AST) -> bool:
-        return (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id not in self.constants)
+        return (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
+                and node.value.id not in self.constants)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         self.generic_visit(node)
@@ -389,8 +407,10 @@ class _Rewriter(_Numbers):
         node.value = self.visit(node.value)
         made, target = node.value, node.targets[0]
         if isinstance(made, ast.Call) and isinstance(target, ast.Name) and dotted(made.func) in ARRAY_MAKERS:
-            made.args[:0] = [self.site(node, "array"), ast.Constant(target.id), ast.Constant(ARRAY_MAKERS[dotted(made.func)])]
-            made.func = _located(ast.Attribute(ast.Name("cuda", ast.Load()), "array", ast.Load()), node)
+            made.args[:0] = [self.site(node, "array"), ast.Constant(target.id),
+                             ast.Constant(ARRAY_MAKERS[dotted(made.func)])]
+            made.func = _located(ast.Attribute(ast.Name("cuda", ast.Load()), "array", ast.Load()),
+                                 node)
         if isinstance(made, ast.Tuple) and isinstance(target, ast.Tuple):
             made.elts = [self.keep_dtype(each, value) for each, value in zip(target.elts, made.elts, strict=True)]
         else:
@@ -426,13 +446,15 @@ class _Rewriter(_Numbers):
         index = _located(ast.Name("_index", ast.Load()), target)
         old = self.touch(target, target.value, "load", index)
         new = _number(_located(ast.BinOp(old, node.op, node.value), node))
-        return [_located(ast.Assign([ast.Name("_index", ast.Store())], self.visit(target.slice)), node),
+        return [_located(ast.Assign([ast.Name("_index", ast.Store())], self.visit(target.slice)),
+                         node),
                 _located(ast.Expr(self.touch(target, target.value, "store", index, new)), node)]
 
     def visit_While(self, node: ast.While) -> ast.While:
         """Other threads may run in each round of a loop, since it may wait for one of them."""
         never_ends = _never_ends(node)
-        names = {name.id: None for name in ast.walk(node.test) if isinstance(name, ast.Name) and self.assigned[name.id]}
+        names = {name.id: None for name in ast.walk(node.test) if isinstance(name, ast.Name)
+                 and self.assigned[name.id]}
         again = _located(ast.Expr(self.wait(node, "while")), node)
         around, self.waiting = self.waiting, len(self.sites) - 1
         self.sites[-1] = replace(self.sites[-1], names=tuple(names))
@@ -441,7 +463,8 @@ class _Rewriter(_Numbers):
         test, node.test = node.test, ast.Constant(True)
         self.count(node)
         node.test = test
-        node.body.insert(0, _located(ast.Expr(_call("_forever", *map(ast.Constant, names))), node) if never_ends else again)
+        node.body.insert(0, _located(ast.Expr(_call("_forever", *map(ast.Constant, names))), node)
+                         if never_ends else again)
         return node
 
 
@@ -453,7 +476,8 @@ def _never_ends(loop: ast.While) -> bool:
     inside = [node for statement in loop.body for node in ast.walk(statement)]
     assigned = {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     return not (any(isinstance(node, ast.Break | ast.Return) for node in inside)
-                or any(isinstance(node, ast.Subscript | ast.Call) or dotted(node) in assigned for node in ast.walk(loop.test)))
+                or any(isinstance(node, ast.Subscript | ast.Call) or dotted(node) in assigned
+                       for node in ast.walk(loop.test)))
 
 
 def _is_integer(node: ast.expr) -> bool:
