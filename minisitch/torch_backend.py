@@ -78,7 +78,7 @@ def _best(value: Callable, place: Callable) -> Callable:
 
 def _var_mean(x: Any, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Any:
     mean = np.mean(x, axis=_axes(dim), keepdims=True)
-    count = x.size // max(1, mean.size) - (1 if correction is None else correction)
+    count = max(0, x.size // max(1, mean.size) - (1 if correction is None else correction))
     variance = np.sum((x - mean) ** 2, axis=_axes(dim), keepdims=keepdim) / count
     return variance, np.mean(x, axis=_axes(dim), keepdims=keepdim)
 
@@ -421,7 +421,7 @@ def _device(graph: fx.Graph) -> str:
 
 
 def _share(graph: fx.Graph) -> None:
-    """Give results that are views of inputs nodes of their own. PyTorch runs them without a copy."""
+    """Give results that are views of inputs nodes of their own, which PyTorch runs: no copy."""
     output = graph.output_node()
 
     def own(result: fx.Node) -> fx.Node:

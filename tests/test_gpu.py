@@ -263,3 +263,13 @@ def test_a_full_memory_is_refused_and_survived():
         DeviceArray((total,), np.dtype("float32"), cuda_driver.current(), 0)
     release()
     check(softmax, "f32[64,64]")
+
+
+def test_a_pytorch_model_stays_on_the_gpu():
+    torch = pytest.importorskip("torch", minversion="2.13")
+    from minisitch import torch_backend
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.LayerNorm(128)).cuda()
+    x = torch.randn(32, 64, device="cuda")
+    said = torch_backend.explain(model, x)
+    assert {part.target for part in said.parts} == {"cuda"} and not said.fallbacks
+    torch.testing.assert_close(torch.compile(model, backend="minisitch")(x), model(x), rtol=1e-4, atol=1e-5)

@@ -27,7 +27,7 @@ def leaves(results):
 
 
 def run(function, make, gradients):
-    """The results, and the gradients of a weighted sum of them."""
+    """The results and the arguments as they are then, and the gradients of a weighted sum of the results."""
     torch.manual_seed(0)
     arguments = make()
     for x in arguments:
@@ -36,7 +36,7 @@ def run(function, make, gradients):
     if gradients:
         torch.manual_seed(1)
         sum((each.double() * torch.randn(each.shape)).sum() for each in results if each.requires_grad).backward()
-    return results, [x.grad for x in arguments]
+    return [*results, *(x.detach() for x in arguments)], [x.grad for x in arguments]
 
 
 def same(got, want, where):

@@ -128,6 +128,11 @@ def reduces(x):
             torch.logsumexp(x, 1), x.norm(dim=-1), x.var((0, 1), keepdim=True), torch.var_mean(x, 1)[0])
 
 
+@program(floats((4, 1), (3, 0), (4, 2)), forward=True)
+def has_few_degrees_of_freedom(x, nothing, y):
+    return x.var(1), x.var(1, correction=0), y.var(0, correction=9), x.std(), nothing.mean(), nothing.sum(1), nothing.prod()
+
+
 @program(values([[3.0, 1.0, 3.0], [0.0, 5.0, 5.0]]))
 def finds_the_largest(x):
     best, where = x.max(1)
@@ -289,3 +294,21 @@ def holds_nothing(x, y):
 def creates(x):
     return (torch.zeros_like(x), x.new_ones(2), torch.full((2, 3), 7), torch.arange(5), torch.arange(1.0, 2.0, 0.25), torch.linspace(0, 1, 5),
             torch.eye(3), torch.arange(10, 0, -3), torch.tensor([1.0, 2.0]) * 2, torch.zeros(2, dtype=torch.int32))
+
+
+@program(lambda: [torch.randn(3, 3), torch.randn(3, 3)], forward=True)
+def writes_to_its_arguments(x, y):
+    x.add_(1)
+    x[0] = y[0]
+    y.t()[1].mul_(2)
+    return x * y, y[:, 1]
+
+
+@program(lambda: [torch.tensor([1, 100, 250], dtype=torch.uint8), torch.tensor([True, False, True])], forward=True)
+def wraps_around(i, b):
+    return i + 200, i * 3, i - 1, b + b, b * b, b.cumsum(0), b.max(), b.float() - 1
+
+
+@program(lambda: [torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)])
+def keeps_channels_last(x):
+    return x * 2, x.mean(1), x.permute(0, 2, 3, 1) + 1
