@@ -235,7 +235,7 @@ def test_random_programs_under_random_schedules():
             stages = lower_program(program_of(graph), "fs18", target, device, decide=lambda *_, plan=plan: plan)
             verdicts = judge(graph, inputs, assemble(stages, target).outputs(list(inputs)))
             assert all(v.ok for v in verdicts), "\n".join([str(verdicts), str(plan), *(s.text for s in stages.sources)])
-            segments = [s for k in stages.kernels for s in k.segments if s.kind == "block"]
+            segments = [s for k in stages.kernels for s in k.segments if s.space.kind == "block"]
             composed_kernels += len(segments)
             many += sum(s.rows > 1 and len(s.phases) > 1 for s in segments)
             folds |= {f.along for s in segments for p in s.phases for f in parts(p).folds}
