@@ -77,6 +77,10 @@ class Around:
         terms = [(c, atom.var) for c, atom in index.terms if isinstance(atom, Digit)]
         return sorted((c, name) for c, name in terms if self.sizes[name] != 1)
 
+    def counters(self, *indices: Index) -> set[str]:
+        """The counters of some sums that do not stand still."""
+        return {name for index in indices for _, name in self.counted(index)}
+
     def span(self, index: Index) -> Span | None:
         """The values that a sum of counters takes, each of them once. None if that is not so.
 
@@ -84,7 +88,7 @@ class Around:
         """
         if any(not self.counted(c.index) and not c.low <= c.index.const < c.high for c in self.guard):
             return index.const, index.const  # nobody is here
-        terms, counters, cut = self.counted(index), {name for _, name in self.counted(index)}, set[int]()
+        terms, cut = self.counted(index), set[int]()
         first, end = 0, 1
         for k, (factor, name) in enumerate(terms):
             if not self.sizes[name]:
@@ -103,7 +107,8 @@ class Around:
                         # nobody tests an end below 0, because no index is negative
                         first, end = max(first, low if c.low > 0 else first), min(end, max(0, high))
                         cut.add(number)
-        touching = {n for n, c in enumerate(self.guard) if counters.intersection(name for _, name in self.counted(c.index))}
+        counted = self.counters(index)
+        touching = {n for n, c in enumerate(self.guard) if counted & self.counters(c.index)}
         return None if touching - cut else (first + index.const, max(first, end) + index.const)
 
 
@@ -273,7 +278,7 @@ class TurnsChecker:
     def _met(self, stmt: ir.Stmt, around: Around, scope: str) -> None:
         """All threads of the scope, a warp or the block, meet here."""
         apart = {DEALT[loop.by] for loop in around.loops if loop.by in DEALT}
-        apart |= {name for c in around.guard for _, name in around.counted(c.index)}
+        apart |= around.counters(*(c.index for c in around.guard))
         of_warp = {"lane", DEALT["lanes"], *(["row"] if self.threads % WARP else [])}
         of_block = of_warp | {"warp", "row"}
         if self.threads > 1 and apart & (of_warp if scope == "warp" else of_block):
@@ -291,7 +296,7 @@ class TurnsChecker:
         """The kinds of threads among which the turns of loops are dealt out, each with the counter that numbers them."""
         found: dict[str, str] = {}
         kinds = [(DEALT[loop.by], loop.var) for loop in loops if loop.by in DEALT and self.threads > 1]
-        if column and any(name == "lane" for _, name in around.counted(column)):
+        if column and "lane" in around.counters(column):
             kinds.append(("lane", "lane"))
         for kind, counter in kinds:
             if kind in found or (found and "lane" in (kind, *found)):
@@ -387,11 +392,11 @@ class TurnsChecker:
         if not fold.buffer or column is None:
             return set()
         cell, first = around.of(fold.cell), self.started[fold.result][0]
-        same = {name for _, name in around.counted(column + cell * -1)} & {loop.var for loop in self._since(around, start)}
+        own = {loop.var for loop in self._since(around, start)}
         here, there = around.span(cell) or around.bounds(cell), start.bounds(start.of(first.cell))
-        if same or here[0] < there[0] or here[1] > there[1]:
+        if own & around.counters(column + cell * -1) or here[0] < there[0] or here[1] > there[1]:
             raise self.wrong(stmt, f"the cells of {fold.buffer} are not one for each column, of those that were started")
-        return {name for _, name in around.counted(cell)}
+        return around.counters(cell)
 
     def _combine(self, stmt: ir.Combine, folds: Sequence[ir.Fold], around: Around) -> None:
         exchanges = [f.exchange for f in folds if f.exchange]
@@ -450,10 +455,11 @@ class TurnsChecker:
             if loops:
                 self._take(stmt, (buffer, index), around, column, False)
         kept = self._one_thread(stmt, around, loops, column)
-        counted = {name for _, name in around.counted(column)} if column else set()
+        counted = around.counters(column) if column else set()
+        known = {*counted, *kept, *index.variables, *(["chunk"] if "start" in index.variables else [])}
+        own = self.kernel.by_name[buffer].scope in ("shared", "register") or self.phase.cols < 0
         for name, many in (("chunk", self.segment.chunks), ("slice", self.segment.slices)):
-            alone = name in {*counted, *kept, *index.variables, *(["chunk"] if "start" in index.variables else [])}
-            if many > 1 and not alone and self.kernel.by_name[buffer].scope not in ("shared", "register") and self.phase.cols >= 0:
+            if many > 1 and name not in known and not own:
                 raise self.wrong(stmt, f"each {name} of a row stores the same element")
 
 
@@ -462,7 +468,7 @@ class TurnsChecker:
 
     def _one_thread(self, stmt: ir.Stmt, around: Around, loops: Iterable[ir.Loop], column: Index | None) -> set[str]:
         """The counters of which an ``If`` leaves one value. One thread of those that share a task is here."""
-        kept = {name for c in around.guard if c.high - c.low == 1 for _, name in around.counted(c.index)}
+        kept = around.counters(*(c.index for c in around.guard if c.high - c.low == 1))
         kinds = {*self._dealt(stmt, around, loops, column), *(kept & {"lane", DEALT["lanes"]})}
         if self.threads > 1 and kinds not in ({"lane"}, {"warp", DEALT["lanes"]}):
             raise self.wrong(stmt, f"several of {self.threads} threads store each element; "
