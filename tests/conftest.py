@@ -12,6 +12,7 @@ os.environ["MINISITCH_PLANS"] = "0"  # tests change how strategies decide: what 
 
 import numpy as np
 import pytest
+from explorer_help import centred, cut_up, server  # noqa: F401  fixtures
 from golden import golden  # noqa: F401  a fixture
 from hypothesis import HealthCheck, settings
 

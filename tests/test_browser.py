@@ -1,6 +1,6 @@
 """The explorer in a real browser: the film plays, a student's kernel is opened, arrays of four axes fold into tiles.
 
-These tests need Chromium: ``pytest -m browser``, or ``make test-browser``. More of them are in ``test_explorer``.
+These tests need Chromium: ``pytest -m browser``, or ``make test-browser``. More of them are in ``test_explorer_page``.
 """
 
 from __future__ import annotations
