@@ -24,12 +24,12 @@ ROAD = ("strategies.astitch", "stitch.body", "stitch.loops", "schedule", "kernel
 AFTERNOON = ("graph", "fuse", "strategies.astitch", "stitch.dominants", "stitch.subroots", "stitch.mapping", "stitch.plan",
              "stitch.loops", "kernel", "kernel.ir", "kernel.verify", "schedule", "cuda_emit", "lower")
 BUDGETS = {
-    "package, code lines": 24_500,  # without course/ and the explorer, which have bounds of their own
+    "package, code lines": 26_500,  # without course/ and the explorer, which have bounds of their own
     "course, code lines": 2_400,
     "explorer, code lines": 750,
-    "road, code lines": 3_700,
+    "road, code lines": 4_100,
     "afternoon path, code lines": 2_100,
-    "road, tokens a code line": 10.5,
+    "road, tokens a code line": 11,
     "package, lines over 100 columns, percent": 2.8,
 }
 

@@ -39,7 +39,7 @@ Span = tuple[int, int]  # the first value and the end
 
 
 @dataclass(frozen=True)
-class Around:
+class Surroundings:
     """What stands around a statement: variables in terms of counters, the counters' sizes, loops, guards."""
 
     values: Mapping[str, Index]
@@ -60,15 +60,15 @@ class Around:
                 total += (value if atom.stride == 1 else Index(0, ((1, atom),))) * c
         return total
 
-    def inside(self, guard: Guard) -> "Around":
-        """Around the statements for which a guard holds."""
+    def inside(self, guard: Guard) -> "Surroundings":
+        """What is around the statements for which a guard holds."""
         found = tuple(replace(c, index=self.of(c.index)) for c in guard)
         return replace(self, guard=(*self.guard, *found))
 
-    def turns(self, loop: ir.Loop) -> "Around":
-        """Around the body of a loop."""
+    def turns(self, loop: ir.Loop) -> "Surroundings":
+        """What is around the body of a loop."""
         value = self.of(loop.first) + whole(loop.var) * loop.step
-        taken = Around({**self.values, loop.var: value}, {**self.sizes, loop.var: loop.turns},
+        taken = Surroundings({**self.values, loop.var: value}, {**self.sizes, loop.var: loop.turns},
                        (*self.loops, loop), self.guard)
         return taken.inside(loop.within)
 
@@ -86,7 +86,8 @@ class Around:
 
         Each counter counts in multiples of what those before it have covered, and guards cut the end.
         """
-        if any(not self.counted(c.index) and not c.low <= c.index.const < c.high for c in self.guard):
+        if any(not self.counted(c.index) and not c.low <= c.index.const < c.high
+               for c in self.guard):
             return index.const, index.const  # nobody is here
         terms, cut = self.counted(index), set[int]()
         first, end = 0, 1
@@ -103,7 +104,8 @@ class Around:
                     times, rest = divmod(tail[0][0], own[0][0])
                     if not rest and all(a == times * b for (a, _), (b, _) in zip(tail, own, strict=True)):
                         step = tail[0][0]
-                        low, high = (-(-(edge - c.index.const) * times // step) * step for edge in (c.low, c.high))
+                        low, high = (-(-(edge - c.index.const) * times // step) * step
+                                     for edge in (c.low, c.high))
                         # nobody tests an end below 0, because no index is negative
                         first, end = max(first, low if c.low > 0 else first), min(end, max(0, high))
                         cut.add(number)
@@ -122,7 +124,7 @@ class Taken(NamedTuple):
     """A statement that is done once for each of some columns."""
 
     stmt: ir.Stmt
-    around: Around
+    around: Surroundings
     column: Index
 
 
@@ -142,8 +144,9 @@ class TurnsChecker:
         self.kernel, self.segment, self.place = kernel, segment, place
         self.gpu = kernel.device.kind == "gpu"
         self.threads = segment.threads(kernel.block) if self.gpu else 1
-        self.takers = {"lane": self.threads, "warp": self.threads // WARP, DEALT["lanes"]: WARP if self.gpu else 1}
-        self.started: dict[str, tuple[ir.Fold, Around]] = {}
+        self.takers = {"lane": self.threads, "warp": self.threads // WARP,
+                       DEALT["lanes"]: WARP if self.gpu else 1}
+        self.started: dict[str, tuple[ir.Fold, Surroundings]] = {}
         # the nodes whose values the names have
         self.made = {name: -1 for name, _, _ in kernel.constants}
 
@@ -155,19 +158,23 @@ class TurnsChecker:
         """Check the segment's nests."""
         s, m = self.segment, self.segment.thread_map
         together = m.rows_per_block if self.gpu and s.space.kind == "row" else 1
-        sizes = {"row": -(-s.rows // together) * together, "first_row": -(-s.rows // s.step), "chunk": s.chunks, "slice": s.slices,
-                 "lane_row": m.rows_per_block, "part_block": m.blocks, "part": m.blocks, **self.takers}
+        sizes = {"row": -(-s.rows // together) * together, "first_row": -(-s.rows // s.step),
+                 "chunk": s.chunks, "slice": s.slices,
+                 "lane_row": m.rows_per_block, "part_block": m.blocks, "part": m.blocks,
+                 **self.takers}
         threads = {name: whole(name) for name in ("lane", "lane_row") if self.gpu}
         part = "part_block" if self.gpu else "part"
         row = {"first_row": whole("first_row") * s.step} if s.step > 1 else {"row": whole("row")}
-        of_task = {"chunk": whole("chunk"), "slice": whole("slice"), "start": whole("chunk") * s.chunk}
-        block, task = Around({**threads, part: whole(part)}, sizes), Around({**threads, **of_task, **row}, sizes)
+        of_task = {"chunk": whole("chunk"), "slice": whole("slice"),
+                   "start": whole("chunk") * s.chunk}
+        block = Surroundings({**threads, part: whole(part)}, sizes)
+        task = Surroundings({**threads, **of_task, **row}, sizes)
         self._phase(ir.Phase(-1, 1, False, s.opening), block, "before its tasks")
         for number, phase in enumerate(s.phases):
             self._phase(phase, task, f"phase {number}")
         self._phase(ir.Phase(-1, 1, False, s.closing), block, "after its tasks")
 
-    def _phase(self, phase: ir.Phase, around: Around, words: str) -> None:
+    def _phase(self, phase: ir.Phase, around: Surroundings, words: str) -> None:
         place, self.place = self.place, f"{self.place}, {words}"
         self.phase = phase
         # What is stored or folded, and the columns for which that happens.
@@ -201,7 +208,8 @@ class TurnsChecker:
         one = pieces[0]
         around, column = one.around, one.column
         if len(pieces) > 1:
-            ranges = [((loop.first.const, loop.last), each.stmt) for each in pieces for loop in each.around.loops[-1:]]
+            ranges = [((loop.first.const, loop.last), each.stmt) for each in pieces
+                      for loop in each.around.loops[-1:]]
             var, factor = around.loops[-1].var, column.times(around.loops[-1].var)
             around = replace(around, sizes={**around.sizes, var: self._in_a_row(ranges)})
             column += -around.loops[-1].first.const * factor
@@ -210,14 +218,14 @@ class TurnsChecker:
             raise self.wrong(one.stmt, "its columns do not follow from its loops one by one, each once")
         return columns
 
-    def _nest(self, nest: ir.Nest, around: Around) -> None:
+    def _nest(self, nest: ir.Nest, around: Surroundings) -> None:
         for stmt in nest:
             try:
                 around = self._statement(stmt, around)
             except KeyError as missing:
                 raise self.wrong(stmt, f"{missing.args[0]} is no variable of a loop around; it takes a Loop or a Let") from None
 
-    def _statement(self, stmt: ir.Stmt, around: Around) -> Around:
+    def _statement(self, stmt: ir.Stmt, around: Surroundings) -> Surroundings:
         """Check one statement. Returns what is around the next one."""
         match stmt:
             case ir.Loop():
@@ -251,7 +259,7 @@ class TurnsChecker:
                 self._scalar(stmt, around)
         return around
 
-    def _loop(self, loop: ir.Loop, around: Around) -> None:
+    def _loop(self, loop: ir.Loop, around: Surroundings) -> None:
         if loop.by not in (*DEALT, *ONE_THREAD):
             raise self.wrong(loop, f"{loop.by!r} takes no turns; by is one of {', '.join((*DEALT, *ONE_THREAD))}")
         if loop.by in ("warps", "lanes") and self.gpu and self.threads != self.kernel.block:
@@ -268,14 +276,14 @@ class TurnsChecker:
         self._nest(loop.body, inner)
 
     # ------------------------------------------------------------ the rules
-    def _live(self, stmt: ir.Stmt, around: Around) -> None:
+    def _live(self, stmt: ir.Stmt, around: Surroundings) -> None:
         """Exactly the threads that have a row take part in what is done for rows."""
         rows = around.span(around.values["row"]) if "row" in around.values else (0, self.segment.rows)
         if rows != (0, self.segment.rows):
             raise self.wrong(stmt, f"it is done for {rows and rows[1]} rows where there are {self.segment.rows}; "
                                    "it takes the guard row < rows")
 
-    def _met(self, stmt: ir.Stmt, around: Around, scope: str) -> None:
+    def _met(self, stmt: ir.Stmt, around: Surroundings, scope: str) -> None:
         """All threads of the scope, a warp or the block, meet here."""
         apart = {DEALT[loop.by] for loop in around.loops if loop.by in DEALT}
         apart |= around.counters(*(c.index for c in around.guard))
@@ -285,17 +293,19 @@ class TurnsChecker:
             raise self.wrong(stmt, f"not all threads of a {scope} meet here; a barrier or a Combine stands in no loop that "
                                    "is dealt out to them, and under no guard over them")
 
-    def _column(self, around: Around) -> Index | None:
+    def _column(self, around: Surroundings) -> Index | None:
         """The column of the innermost turn, in counters."""
         for column in self.phase.columns:
             if column.variables <= around.values.keys():
                 return around.of(column)
         return None
 
-    def _dealt(self, stmt: ir.Stmt, around: Around, loops: Iterable[ir.Loop], column: Index | None) -> dict[str, str]:
+    def _dealt(self, stmt: ir.Stmt, around: Surroundings, loops: Iterable[ir.Loop],
+               column: Index | None) -> dict[str, str]:
         """The kinds of threads among which the turns of loops are dealt out, each with the counter that numbers them."""
         found: dict[str, str] = {}
-        kinds = [(DEALT[loop.by], loop.var) for loop in loops if loop.by in DEALT and self.threads > 1]
+        kinds = [(DEALT[loop.by], loop.var) for loop in loops if loop.by in DEALT
+                 and self.threads > 1]
         if column and "lane" in around.counters(column):
             kinds.append(("lane", "lane"))
         for kind, counter in kinds:
@@ -304,7 +314,8 @@ class TurnsChecker:
             found[kind] = counter
         return found
 
-    def _take(self, stmt: ir.Stmt, key: object, around: Around, column: Index | None, reduces: bool) -> None:
+    def _take(self, stmt: ir.Stmt, key: object, around: Surroundings, column: Index | None,
+              reduces: bool) -> None:
         """Note for which columns a statement is done. Each counter around it counts columns, or else reduced rows."""
         if column is None:
             raise self.wrong(stmt, "its loops are no loops over the phase's columns (Phase.columns)")
@@ -337,7 +348,7 @@ class TurnsChecker:
         if fold.lost and not fold.rounds:
             raise self.wrong(stmt, f"{fold.result} keeps what rounding takes from it, and nothing is rounded")
 
-    def _same(self, stmt: ir.Stmt, fold: ir.Fold) -> tuple[ir.Fold, Around] | None:
+    def _same(self, stmt: ir.Stmt, fold: ir.Fold) -> tuple[ir.Fold, Surroundings] | None:
         """Where the fold starts. Raises KernelError if it started as another one."""
         if fold.result not in self.started:
             return None
@@ -346,12 +357,12 @@ class TurnsChecker:
             raise self.wrong(stmt, f"{fold.result} was started as another fold: {show_stmt(ir.Start(first))}")
         return first, around
 
-    def _since(self, around: Around, start: Around) -> tuple[ir.Loop, ...]:
+    def _since(self, around: Surroundings, start: Surroundings) -> tuple[ir.Loop, ...]:
         """The loops that are around a statement, and not around the fold's start."""
         alike = sum(1 for a, b in zip(around.loops, start.loops, strict=False) if a is b)
         return around.loops[alike:]
 
-    def _accumulate(self, stmt: ir.Accumulate, fold: ir.Fold, around: Around) -> None:
+    def _accumulate(self, stmt: ir.Accumulate, fold: ir.Fold, around: Surroundings) -> None:
         started = self._same(stmt, fold)
         if not started:
             return  # the checker of values says so
@@ -379,7 +390,7 @@ class TurnsChecker:
             raise self.wrong(stmt, f"{fold.result} is accumulated by {takers} threads that deal out its turns, and joined "
                                    f"over {joined}; Combine joins those that accumulate")
 
-    def _cells(self, stmt: ir.Stmt, fold: ir.Fold, around: Around) -> None:
+    def _cells(self, stmt: ir.Stmt, fold: ir.Fold, around: Surroundings) -> None:
         """Each cell of a row of sums is started once."""
         cell, size = around.of(fold.cell), self.kernel.by_name[fold.buffer].size
         first, end = around.span(cell) or (-1, 0)
@@ -387,7 +398,8 @@ class TurnsChecker:
             raise self.wrong(stmt, f"not each of the {size} cells of {fold.buffer} is started once")
         self._one_thread(stmt, around, around.loops, cell)
 
-    def _cell(self, stmt: ir.Stmt, fold: ir.Fold, around: Around, start: Around, column: Index | None) -> set[str]:
+    def _cell(self, stmt: ir.Stmt, fold: ir.Fold, around: Surroundings, start: Surroundings,
+              column: Index | None) -> set[str]:
         """The counters of the cell in which a fold adds up. Each column of a start has a cell of its own."""
         if not fold.buffer or column is None:
             return set()
@@ -398,7 +410,7 @@ class TurnsChecker:
             raise self.wrong(stmt, f"the cells of {fold.buffer} are not one for each column, of those that were started")
         return around.counters(cell)
 
-    def _combine(self, stmt: ir.Combine, folds: Sequence[ir.Fold], around: Around) -> None:
+    def _combine(self, stmt: ir.Combine, folds: Sequence[ir.Fold], around: Surroundings) -> None:
         exchanges = [f.exchange for f in folds if f.exchange]
         if len(set(exchanges)) != len(exchanges):
             raise self.wrong(stmt, "two folds exchange results through one buffer")
@@ -411,16 +423,17 @@ class TurnsChecker:
                 self._cell(stmt, fold, around, started[1], self._column(around))
             elif started and (started[1].loops != around.loops or started[1].guard != around.guard):
                 raise self.wrong(stmt, f"{fold.result} is joined in other turns than it was started in")
-        self.started = {name: at for name, at in self.started.items() if name not in {f.result for f in folds} or at[0].buffer}
+        self.started = {name: at for name, at in self.started.items()
+                        if name not in {f.result for f in folds} or at[0].buffer}
 
     # ------------------------------------------------------------ accesses
-    def _bound(self, around: Around, index: Index) -> None:
+    def _bound(self, around: Surroundings, index: Index) -> None:
         """Raises KeyError for a variable that has no value here."""
         loose = {leaf.var for leaf in index.leaves() if isinstance(leaf, Digit)} - around.values.keys()
         if loose:
             raise KeyError(min(loose))
 
-    def _scalar(self, stmt: ir.Scalar, around: Around) -> None:
+    def _scalar(self, stmt: ir.Scalar, around: Surroundings) -> None:
         if not isinstance(stmt, ir.Store):
             self.made[stmt.target] = stmt.node
         for index in ir.indices(stmt):
@@ -434,15 +447,17 @@ class TurnsChecker:
             chunk = tuple(c for c in stmt.guard if c.index.variables == {"chunk"})
             self._stored(stmt, buffer, index, around.inside(chunk))
 
-    def _moved(self, stmt: ir.VectorMove, around: Around) -> None:
+    def _moved(self, stmt: ir.VectorMove, around: Surroundings) -> None:
         column = around.values[ir.FIRST] + whole("of a move")
-        inner = Around({**around.values, "col": column}, {**around.sizes, "of a move": stmt.columns}, around.loops, around.guard)
+        inner = replace(around, values={**around.values, "col": column},
+                        sizes={**around.sizes, "of a move": stmt.columns})
         self._bound(inner, stmt.index)
         self._live(stmt, inner)
         if stmt.stores:
             self._stored(stmt, stmt.buffer, stmt.index, inner)
 
-    def _stored(self, stmt: ir.Store | ir.VectorMove, buffer: str, index: Index, around: Around) -> None:
+    def _stored(self, stmt: ir.Store | ir.VectorMove, buffer: str, index: Index,
+                around: Surroundings) -> None:
         """One thread of those that share a task stores an element."""
         loops = [loop for loop in around.loops if loop.by != "rows"]
         column = self._column(around) if loops else None
@@ -466,7 +481,8 @@ class TurnsChecker:
     def _in_registers(self, stmt: ir.Stmt) -> bool:
         return isinstance(stmt, ir.Store) and self.kernel.by_name[ir.place_of(self.segment, stmt)[0]].scope == "register"
 
-    def _one_thread(self, stmt: ir.Stmt, around: Around, loops: Iterable[ir.Loop], column: Index | None) -> set[str]:
+    def _one_thread(self, stmt: ir.Stmt, around: Surroundings, loops: Iterable[ir.Loop],
+                    column: Index | None) -> set[str]:
         """The counters of which an ``If`` leaves one value. One thread of those that share a task is here."""
         kept = around.counters(*(c.index for c in around.guard if c.high - c.low == 1))
         kinds = {*self._dealt(stmt, around, loops, column), *(kept & {"lane", DEALT["lanes"]})}

@@ -166,7 +166,8 @@ def lower(fn: Callable[..., Any], /, *args: Any, strategy: str | None = None,
     fn, strategy, target, machine, exact, passes = settings(fn, strategy, target, device, exact, passes)
     stage_at(stop_after, chosen(passes, machine), machine)  # refuses an unknown name before tracing
     program = replace(trace(fn, read_types(args), read_types(kwargs)), exact=exact)
-    made = lower_program(program, strategy, target, machine, stop_after, plan_of, passes).at(stop_after)
+    made = lower_program(program, strategy, target, machine, stop_after, plan_of,
+                         passes).at(stop_after)
     return Sources(made) if stop_after == "emit" else PrintedParts(made) if type(made) is tuple else made
 
 
@@ -192,7 +193,8 @@ class Sources(PrintedParts):
 
         Raises DeviceError that says what to install.
         """
-        return tuple(offline.assemble(source, architecture) for source in {s.text: s for s in self}.values())
+        return tuple(offline.assemble(source, architecture)
+                     for source in {s.text: s for s in self}.values())
 
     def ptx(self, architecture: str = "sm_90") -> str:
         """The virtual assembly that NVIDIA's driver takes. Raises as ``assembled`` does."""
@@ -212,7 +214,8 @@ def compile_graph(graph: Graph, strategy: str = "auto", target: str = "cpu",
     """
     needs("compile_graph(graph)", (graph, Graph))
     strategy, target, machine, exact, passes = checked(Options(strategy, target, device, exact, passes))
-    stages = lower_program(program_of(graph, exact), strategy, target, machine, decide=plan_of, passes=passes)
+    stages = lower_program(program_of(graph, exact), strategy, target, machine, decide=plan_of,
+                           passes=passes)
     return assemble(stages, target)
 
 
@@ -227,7 +230,8 @@ class Jitted:
     """A NumPy function that is compiled for each combination of shapes, dtypes and constants."""
 
     # Not in __dict__, which a program that calls this function reads again at each call.
-    __slots__ = ("__dict__", "__weakref__", "_anew", "_ints", "_numbers", "_objects", "_ready", "_varied")
+    __slots__ = ("__dict__", "__weakref__", "_anew", "_ints", "_numbers", "_objects", "_ready",
+                 "_varied")
 
     def __init__(self, fn: Callable[..., Any], options: Options) -> None:
         self.__name__ = self.__qualname__ = type(fn).__name__  # for a callable without a name
@@ -296,7 +300,8 @@ class Jitted:
         try:
             return run.run(leaves)
         except Stale as error:
-            raise refuse(f"what {self.__name__} reads outside is another at each look", f"it changes by itself, or the function "
+            raise refuse(f"what {self.__name__} reads outside is another at each look",
+                         f"it changes by itself, or the function "
                          f"changes it ({error})", "Ask outside, and pass the answer in as an argument",
                          (error.line, "") if error.line else program_line(self)) from None
 
@@ -328,7 +333,8 @@ class Jitted:
             positions = [i for i, each in enumerate(leaves) if type(each) in (float, int)]
             if not program.fixed:
                 return program, key
-            self._numbers.fixed |= {place for place, i in zip(inputs.places, positions, strict=True) if i in program.fixed}
+            self._numbers.fixed |= {place for place, i in zip(inputs.places, positions, strict=True)
+                                    if i in program.fixed}
 
     def _program(self, args: tuple, kwargs: dict) -> tuple[Sequence[Any], Program | None]:
         """The leaves of a call and its program. None if the plain function ran."""
@@ -348,7 +354,8 @@ class Jitted:
 
     def _notice_objects(self, program: Program) -> None:
         """Warn if only objects among the arguments are others at each call: each makes a program."""
-        objects = [part.value for _, part in named_parts(program.inputs) if isinstance(part, Static) and not is_plain(part.value)]
+        objects = [part.value for _, part in named_parts(program.inputs) if isinstance(part, Static)
+                   and not is_plain(part.value)]
         kinds = (*map(type, objects), *(str(program.graph[i].type) for i in program.graph.inputs)) if objects else ()
         self._objects[kinds] += bool(objects)
         if self._objects[kinds] == MANY_ANEW:
@@ -366,7 +373,8 @@ class Jitted:
         _, strategy, target, machine, exact, passes = settings(self, None, None, None, None, None)
         if target == "reference":
             return ReferenceExecutable(program)
-        stages = lower_program(replace(program, exact=exact), strategy, target, machine, decide=plan_of, passes=passes)
+        stages = lower_program(replace(program, exact=exact), strategy, target, machine,
+                               decide=plan_of, passes=passes)
         if runs_in_numpy(stages.plan):
             warnings.warn(stages.plan.decisions[0].why, LoopWarning, stacklevel=2)
             return NumpyExecutable(stages, functools.partial(_bound, self.__wrapped__, self._owner))
@@ -431,8 +439,10 @@ class Checked(Jitted):
         if own is not None or error is not None:
             raise CheckError(f"{self.__name__} raises {own!r}, and the plain function {error!r}") from (own or error)
         if program is not None:
-            inputs, plain = ([made.get(id(leaf), leaf) for leaf in leaves] for made in (before, left))
-            check.compare(self.__name__, program, [*inputs, *program.outside(leaves)], got, want, plain, leaves,
+            inputs, plain = ([made.get(id(leaf), leaf) for leaf in leaves]
+                             for made in (before, left))
+            check.compare(self.__name__, program, [*inputs, *program.outside(leaves)], got, want,
+                          plain, leaves,
                           lambda: trace(self.function, plain_args, plain_kwargs, self._numbers))
         return got
 
@@ -488,7 +498,8 @@ _methods: weakref.WeakKeyDictionary[Jitted, dict[int, Jitted]] = weakref.WeakKey
 
 @door
 def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target: str = "auto",
-        device: str | Device | None = None, exact: bool = True, passes: Passes = None, check: bool = False) -> Any:
+        device: str | Device | None = None, exact: bool = True, passes: Passes = None,
+        check: bool = False) -> Any:
     """Compile a NumPy function at its first call, for each combination of shapes and dtypes.
 
     Use it as ``@jit``, ``@jit(strategy="xla")`` or ``jit(fn)``.
@@ -543,7 +554,8 @@ def jit(fn: Callable[..., Any] | None = None, *, strategy: str = "auto", target:
     return (Checked if asked else Jitted)(fn.__wrapped__ if isinstance(fn, Jitted) else fn, options)
 
 
-def _signature(args: tuple, kwargs: dict, numbers: Numbers, inputs: Inputs | None = None) -> tuple[Sequence[Any], tuple]:
+def _signature(args: tuple, kwargs: dict, numbers: Numbers,
+               inputs: Inputs | None = None) -> tuple[Sequence[Any], tuple]:
     """The leaves in ``trace.flatten``'s order, and the signature. Every call runs this."""
     key: list[Any] = []
     for arg in args:

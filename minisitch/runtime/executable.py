@@ -56,11 +56,13 @@ def index_checks(graph: Graph) -> tuple[IndexCheck, ...]:
         if node.op not in ("gather", "scatter"):
             continue
         sizes = [graph[node.args[0]].type.shape[a] for a in node.attr("axes")]
-        for index, axis, size in zip(node.args[-len(sizes):], node.attr("axes"), sizes, strict=True):
+        for index, axis, size in zip(node.args[-len(sizes):], node.attr("axes"), sizes,
+                                     strict=True):
             source, moves, wraps = _index_source(graph, index, size)
             if source in position:
                 chain = (graph[source], *moves)
-                checks.append(IndexCheck(position[source], chain, -size if wraps else 0, size, node.where or f"%{node.id}", axis))
+                checks.append(IndexCheck(position[source], chain, -size if wraps else 0, size,
+                                         node.where or f"%{node.id}", axis))
     return tuple(dict.fromkeys(checks))
 
 
@@ -76,7 +78,8 @@ def _index_source(graph: Graph, index: int, size: int) -> tuple[int, list[Node],
         if node.op in VIEWS:
             moves.insert(0, node)
             index = node.args[0]
-        elif node.op == "cast" and np.can_cast(source := graph[node.args[0]].type.dtype, node.type.dtype) and source != "bool":
+        elif node.op == "cast" and np.can_cast(source := graph[node.args[0]].type.dtype,
+                                               node.type.dtype) and source != "bool":
             index = node.args[0]
         elif node.op == "select" and _wraps_around(graph, node, size):
             wraps, index = True, node.args[2]
@@ -92,7 +95,8 @@ def _wraps_around(graph: Graph, node: Node, size: int) -> bool:
 
     negative, around, index = (graph[a] for a in node.args)
     return (negative.op == "lt" and negative.args[0] == index.id and is_number(negative.args[1], 0)
-            and around.op == "add" and index.id in around.args and any(is_number(a, size) for a in around.args))
+            and around.op == "add" and index.id in around.args
+            and any(is_number(a, size) for a in around.args))
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,8 @@ class Executable:
 
     def __repr__(self) -> str:
         plan = self.stages.plan
-        found = {"kernel": plan.kernels, "library call": plan.library_calls, "pipeline": plan.pipelines}
+        found = {"kernel": plan.kernels, "library call": plan.library_calls,
+                 "pipeline": plan.pipelines}
         made = ", ".join(count(len(found[what]), what) for what in found if found[what])
         return f"<executable of {plan.strategy} for {self.target}: {made or 'no kernel'}>"
 
@@ -136,7 +141,8 @@ class Executable:
     @lazy
     def call(self) -> Call:
         """The call as one function, with its text."""
-        return write_call(self.stages.program, self.slots, self.steps, self.checks, self.workspace, refuse_overlap)
+        return write_call(self.stages.program, self.slots, self.steps, self.checks, self.workspace,
+                          refuse_overlap)
 
     def prepare(self, leaves: Sequence[Any]) -> tuple[list[Array], list[Callable[[], Any]]]:
         """The parts of a call, for timing: the flat arrays of all slots, a function for each step.
@@ -184,7 +190,8 @@ class NumpyExecutable:
     def __call__(self, leaves: Sequence[Any]) -> Any:
         for leaf in leaves:
             refuse_other_meanings(leaf)
-        plain = [leaf if isinstance(leaf, np.ndarray | np.generic | int | float) else np.asarray(leaf) for leaf in leaves]
+        plain = [leaf if isinstance(leaf, np.ndarray | np.generic | int | float)
+                 else np.asarray(leaf) for leaf in leaves]
         args, kwargs = unflatten(self.stages.program.inputs, plain)
         with np.errstate(all="ignore"):
             results, nest = flatten(self.function()(*args, **kwargs))
@@ -231,7 +238,8 @@ def refuse_overlap(program: Program, leaves: Sequence[Any]) -> None:
     for source, _ in program.mutated:
         for other, array in enumerate(arrays):
             if other != source and np.may_share_memory(arrays[source], array) and np.shares_memory(arrays[source], array):
-                names = [dict(program.graph[i].attrs).get("name", f"%{i}") for i in program.graph.inputs]
+                names = [dict(program.graph[i].attrs).get("name", f"%{i}")
+                         for i in program.graph.inputs]
                 with_what = names[other] if other < len(leaves) else "an array that the function reads from outside"
                 raise refuse(f"{names[source]} is written to and shares memory with {with_what}",
                              "a compiled program cannot follow that",

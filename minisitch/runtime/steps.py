@@ -98,7 +98,8 @@ class LibraryStep(Step):
 
     def in_c_order(self, slots: Sequence[Slot]) -> Iterable[int]:
         """All slots, except whole matrices for BLAS, which takes both orders."""
-        return [i for i, view in zip(self.slots, self.views, strict=True) if self.function or not view.is_matrix(slots[i])]
+        return [i for i, view in zip(self.slots, self.views, strict=True) if self.function
+                or not view.is_matrix(slots[i])]
 
     def write(self, w: CallWriter) -> None:
         seen = [w.view(slot, view) for slot, view in zip(self.slots, self.views, strict=True)]
@@ -120,7 +121,8 @@ def pipeline_step(source: PipelineSource, slots: tuple[int, ...], target: str) -
 
 def _step_pipeline(source: PipelineSource, *buffers: Array) -> None:
     given = iter(buffers)
-    arrays = {a.name: next(given) if a.kind in ("input", "output") else np.zeros(a.size, a.dtype) for a in source.arrays}
+    arrays = {a.name: next(given) if a.kind in ("input", "output") else np.zeros(a.size, a.dtype)
+              for a in source.arrays}
     simt.step(source.text, arrays, source.grid, source.block, wave=source.grid,
               queues=source.resident, rounds=sys.maxsize,
               inputs=[a.name for a in source.arrays if a.kind == "input"])
@@ -170,11 +172,13 @@ def _row_adder(node: Node) -> Callable[..., None]:
     """``np.add.at`` as a compiled loop, in the same order. It takes an eighth of the time."""
     sizes = node.type.shape[:len(node.attr("axes"))]
     width, dtype = math.prod(node.type.shape[len(sizes):]), node.type.dtype
-    compiled = compiler.compile_cpu(ADD_ROWS.format(width=width), "add_rows", ("int64", dtype, dtype))
+    compiled = compiler.compile_cpu(ADD_ROWS.format(width=width), "add_rows",
+                                    ("int64", dtype, dtype))
 
     def add_rows(x: Array, values: Array, *indices_and_out: Array) -> None:
         *indices, out = indices_and_out
-        if not all(0 <= i.min(initial=0) and i.max(initial=0) < n for i, n in zip(indices, sizes, strict=True)):
+        if not all(0 <= i.min(initial=0) and i.max(initial=0) < n
+                   for i, n in zip(indices, sizes, strict=True)):
             return _store(node, x, values, *indices, out)  # it counts from the end, or raises
         rows = np.ravel_multi_index(indices, sizes) if out.size else np.zeros(0, np.int64)
         np.copyto(out, x)
@@ -188,7 +192,8 @@ def program_step(graph: Graph, slots: tuple[int, ...]) -> LibraryStep:
     views = tuple(ArgumentView.whole(type.shape, np.dtype(type.dtype)) for type in types)
 
     def program(*arrays: Array) -> None:
-        for made, out in zip(evaluate(graph, arrays[:len(graph.inputs)]), arrays[len(graph.inputs):], strict=True):
+        for made, out in zip(evaluate(graph, arrays[:len(graph.inputs)]),
+                             arrays[len(graph.inputs):], strict=True):
             np.copyto(out, made)
     return LibraryStep("program", views, slots, program)
 
@@ -217,11 +222,13 @@ def _for_blas(x: ArgumentView) -> bool:
     """
     row, column = x.strides[-2:]
     size = x.dtype.itemsize
-    return any(near == size and far % size == 0 and far >= near for near, far in ((column, row), (row, column)))
+    return any(near == size and far % size == 0 and far >= near
+               for near, far in ((column, row), (row, column)))
 
 
 def _packed_product(pack_a: bool, pack_b: bool, a: Array, b: Array, out: Array) -> None:
-    np.matmul(np.ascontiguousarray(a) if pack_a else a, np.ascontiguousarray(b) if pack_b else b, out)
+    np.matmul(np.ascontiguousarray(a) if pack_a else a, np.ascontiguousarray(b) if pack_b else b,
+              out)
 
 
 def _half_product(a: Array, b: Array, out: Array) -> None:
@@ -252,7 +259,8 @@ class CopyStep(Step):
 
 # ---------------------------------------------------------------- kernels become functions
 # Equal bodies share one function, across programs too, while one of these programs lives.
-_built: WeakValueDictionary[tuple[str, Device, str, bool, tuple[Pass, ...]], Any] = WeakValueDictionary()
+_built: WeakValueDictionary[tuple[str, Device, str, bool, tuple[Pass, ...]],
+                            Any] = WeakValueDictionary()
 
 
 def forget_launches() -> None:
@@ -297,7 +305,8 @@ def _launcher(source: KernelSource, target: str) -> Callable[..., None] | Device
     function: Callable[..., None]
     for launch, request in zip(source.launches, requests(source), strict=True):
         if target == "python":
-            function = functools.partial(_run_plain, compiler.load_text(request.text, request.name), launch.tasks)
+            function = functools.partial(_run_plain, compiler.load_text(request.text, request.name),
+                                         launch.tasks)
         else:
             function = to_the_cores(source.kernel, launch, request)
         parts.append((function, [position[b] for b in launch.buffers]))
@@ -320,7 +329,8 @@ def to_the_cores(kernel: Kernel, launch: Launch, request: compiler.Request) -> C
     system lacks what they need (``thread_pool.can_work``). Each core gets at least half of
     ``serial_below``. Sleeping threads are woken from ``WORTH_WAKING`` times ``serial_below`` on.
     """
-    compiled = compiler.compile_cpu(request.text, request.name, request.dtypes, short=request.short, exact=request.exact)
+    compiled = compiler.compile_cpu(request.text, request.name, request.dtypes, short=request.short,
+                                    exact=request.exact)
     tasks, work, alone = launch.tasks, launch.work, kernel.device.serial_below
     serial = compiled.bind(0, 0, 0, 0, 0, tasks)
     if work < alone or tasks < 2 or compiled.code is None or not thread_pool.can_work():
@@ -332,7 +342,8 @@ def to_the_cores(kernel: Kernel, launch: Launch, request: compiler.Request) -> C
         threads = min(workers.thread_count(), most)
         board = thread_pool.board(threads - 1, large) if threads > 1 else 0
         if board:
-            start(address, board, spread, threads - 1, min(tasks, threads * workers.CHUNKS_EACH), 0, tasks, *buffers)
+            start(address, board, spread, threads - 1, min(tasks, threads * workers.CHUNKS_EACH), 0,
+                  tasks, *buffers)
         else:
             serial(*buffers)
     return run

@@ -69,7 +69,8 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
          name: str | None = None, wave: int | None = None,
          inputs: Iterable[str | int] | None = None, outputs: Iterable[str | int] = (),
          queues: Iterable[str] = (), rounds: int | None = None, shared: int = SHARED_BYTES,
-         threads: int = THREADS, record: list[FilmEvent] | None = None, lockstep: bool = False) -> Traffic:
+         threads: int = THREADS, record: list[FilmEvent] | None = None,
+         lockstep: bool = False) -> Traffic:
     """Launch a kernel on ``grid`` blocks of ``block`` threads, each a number or up to three.
 
     ``kernel`` is text, or a function (``source``). If a text has several functions, ``name`` picks
@@ -93,7 +94,8 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
     MinisitchError for arguments of another kind.
     """
     _refuse_other_kinds(kernel, arrays)
-    for what, limit in (("wave", wave), ("rounds", rounds), ("shared", shared), ("threads", threads)):
+    for what, limit in (("wave", wave), ("rounds", rounds), ("shared", shared),
+                        ("threads", threads)):
         if limit is not None and (not isinstance(limit, int | np.integer) or limit < 1):
             raise LaunchError(f"{what} is {limit!r:.60}: write a positive integer")
     if not isinstance(seed, int | np.integer):
@@ -115,7 +117,8 @@ def step(kernel: str | Callable[..., Any], arrays: Sequence[Any] | Mapping[str, 
     blocks = prod(shape)
     if program.waits_for("grid.sync") and wave is not None and blocks > wave:
         raise program.bug("one-wave", f"a grid barrier with {blocks} blocks, but only {wave} are resident at once",
-                          *((site, "here") for site, s in enumerate(program.sites) if s.verb == "grid.sync"))
+                          *((site, "here") for site, s in enumerate(program.sites)
+                            if s.verb == "grid.sync"))
     now = Now(shape, size, record)
     arguments = _arguments(program, values, inputs, _named(program, "queues", queues), now)
     written = _named(program, "outputs", outputs)
@@ -142,7 +145,8 @@ def by_name(program: KernelProgram, arrays: Sequence[Any]) -> dict[str, Any]:
 def _sizes(what: str, given: int | Sequence[int]) -> Sizes:
     """A grid or block as three numbers."""
     sizes = list(given) if isinstance(given, Sequence) else [given]
-    if not 1 <= len(sizes) <= 3 or not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in sizes):
+    if not 1 <= len(sizes) <= 3 or not all(isinstance(n, int | np.integer)
+                                           and not isinstance(n, bool) for n in sizes):
         raise LaunchError(f"the {what} is {given!r:.60}: write an integer, or a tuple of up to three")
     x, y, z = (*map(int, sizes), 1, 1, 1)[:3]
     return x, y, z
@@ -151,7 +155,8 @@ def _sizes(what: str, given: int | Sequence[int]) -> Sizes:
 def _named(program: KernelProgram, what: str, names: Iterable[str | int] | str | int) -> set[str]:
     """Parameters by name or position."""
     names = [] if names is None else names if isinstance(names, Iterable) and not isinstance(names, str) else [names]
-    found = [program.parameters[i] if isinstance(i, int) and 0 <= i < len(program.parameters) else i for i in names]
+    found = [program.parameters[i] if isinstance(i, int) and 0 <= i < len(program.parameters) else i
+             for i in names]
     if not all(isinstance(each, str) and each in program.parameters for each in found):
         raise LaunchError(f"{what} {sorted(map(str, found))} are not all parameters of {program.name}{program.parameters}")
     return set(found)  # type: ignore[arg-type]
@@ -159,7 +164,8 @@ def _named(program: KernelProgram, what: str, names: Iterable[str | int] | str |
 
 def _refuse_float64(program: KernelProgram, values: Mapping[str, Any]) -> None:
     """Refuse bare float literals, unless an argument is in float64."""
-    if program.doubles and not any(isinstance(v, np.ndarray) and v.dtype == np.float64 for v in values.values()):
+    if program.doubles and not any(isinstance(v, np.ndarray) and v.dtype == np.float64
+                                   for v in values.values()):
         line, literal = program.doubles[0]
         raise kernel_bug("float64-literal", f"{literal} makes Numba compute in float64; write "
                          "np.float32(...)", program.lines, (line, "here"), kernel=program.name)
@@ -169,7 +175,8 @@ def _require_all_written(program: KernelProgram, name: str, array: Memory) -> No
     missing = [c for c in range(array.size) if c not in array.writes and c not in array.atomics]
     if not missing:
         return
-    stores = [(site, f"writes to {name}") for site, s in enumerate(program.sites) if s.verb in WRITING and s.array == name]
+    stores = [(site, f"writes to {name}") for site, s in enumerate(program.sites)
+              if s.verb in WRITING and s.array == name]
     others = f" and {len(missing) - 1:,} more cell{'s' * (len(missing) > 2)} of {name} are" if missing[1:] else " is"
     why = ("There are too few threads, or an if leaves it out" if stores
            else f"No line writes to {name}: write {name}[i] = ...")
@@ -218,4 +225,5 @@ def _arguments(program: KernelProgram, values: Mapping[str, Any],
             name, array, "global", now, program, holds_data=not holding.isdisjoint(same),
             watched=not written.isdisjoint(same), has_owners=len(same) > 1,
             is_queue=not queues.isdisjoint(same)))
-    return [memories[id(values[name])] if name in arrays else given(values[name]) for name in program.parameters]
+    return [memories[id(values[name])] if name in arrays else given(values[name])
+            for name in program.parameters]

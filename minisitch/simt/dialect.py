@@ -71,9 +71,11 @@ ADVICE = {name: advice for names, advice in (
     ("cuda.barrier cuda.sync", "write cuda.syncthreads()"),
     ("cuda.syncgrid cuda.grid_sync cuda.cg.sync", "write cuda.cg.this_grid().sync()"),
     ("atomicAdd", "write cuda.atomic.add(y, i, value)"),
-    ("atomicCAS cuda.atomic.CAS cuda.atomic.compare_and_swap", "write cuda.atomic.cas(y, i, old, new)"),
+    ("atomicCAS cuda.atomic.CAS cuda.atomic.compare_and_swap",
+     "write cuda.atomic.cas(y, i, old, new)"),
     ("cuda.popc cuda.clz cuda.brev cuda.ffs", "write a loop over the bits, (b >> k) & 1"),
-    ("cuda.activemask cuda.match_any_sync cuda.match_all_sync", "write the mask as a number, such as 0xffffffff"),
+    ("cuda.activemask cuda.match_any_sync cuda.match_all_sync",
+     "write the mask as a number, such as 0xffffffff"),
     ("cuda.selp np.where", "write a if c else b"), ("cuda.nanosleep", "leave it out"),
     ("np.arange", "write range(n)"), ("np.float", "write np.float32(x)"),
     ("len", "write x.shape[0]"),
@@ -115,7 +117,8 @@ FOREIGN: dict[type[ast.AST], str] = {kind: what for kinds, what in (
 
 
 # C in a line -> Python
-IN_C = {"&&": "and", r"\|\|": "or", r"\+\+": "i += 1", "--": "i -= 1", r"!(?!=)": "not", r"\?": "a if c else b",
+IN_C = {"&&": "and", r"\|\|": "or", r"\+\+": "i += 1", "--": "i -= 1", r"!(?!=)": "not",
+        r"\?": "a if c else b",
         r"^\s*(float|int|double|const|unsigned|__shared__)\s": "the name and = alone, without a type",
         r"^\s*//|/\*": "# before a comment",
         r"\{|\}": "a : and lines that are further in"}
@@ -164,7 +167,8 @@ def check(tree: ast.Module, kernel: ast.FunctionDef, helpers: Iterable[ast.Funct
     for name in order:
         _Checker(name, constants, functions, tuples, named[name]).check(named[name])
         functions[name] = (len(named[name].args.args),) * 2
-        if any(isinstance(n, ast.Return) and isinstance(n.value, ast.Tuple) for n in ast.walk(named[name])):
+        if any(isinstance(n, ast.Return) and isinstance(n.value, ast.Tuple)
+               for n in ast.walk(named[name])):
             tuples.add(name)
     checker = _Checker(kernel.name, constants, {**functions, **OF_A_THREAD}, tuples, kernel, arrays)
     checker.kernels = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)} - functions.keys()
@@ -209,7 +213,8 @@ class _Checker:
         """Refuse what is outside the dialect."""
         self.new_name(function, function.name)
         for node in self.nodes:
-            if isinstance(node, ast.arg) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)):
+            if isinstance(node, ast.arg) or (isinstance(node, ast.Name)
+                                             and isinstance(node.ctx, ast.Store)):
                 self.new_name(node, node.arg if isinstance(node, ast.arg) else node.id)
         plain = [ast.arg(a.arg) for a in function.args.args]
         given = ast.unparse(function.args) != ", ".join(a.arg for a in plain)
@@ -388,7 +393,8 @@ class _Checker:
         if name in MODULES or advice(name):
             self.unknown(node, name)
         near = "".join(difflib.get_close_matches(name, [*self.local, *self.constants], 1))
-        refuse(node, f"{name} has no value: nothing assigns it" + f". Is {near} meant?" * bool(near))
+        refuse(node, f"{name} has no value: nothing assigns it" + f". Is {near} meant?"
+               * bool(near))
 
     def attribute(self, node: ast.Attribute) -> None:
         name, base = ast.unparse(node), dotted(node.value)

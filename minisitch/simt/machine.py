@@ -97,7 +97,8 @@ class Block:
     def __init__(self, index: int, size: int, grid_epoch: int):
         self.index, self.epoch = index, 0
         self.path = 0  # the work of the busiest thread between two barriers, added up
-        self.threads = [Thread(Stamp(index, t, grid_epoch, 0, 0, (0,) * WARP, NOTHING)) for t in range(size)]
+        self.threads = [Thread(Stamp(index, t, grid_epoch, 0, 0, (0,) * WARP, NOTHING))
+                        for t in range(size)]
         self.warps = [self.threads[first:first + WARP] for first in range(0, size, WARP)]
         self.shared: dict[int, Memory] = {}
         self.at_grid_barrier = False
@@ -137,7 +138,8 @@ class Cuda:
         """Orders memory for the threads of the block, see ``memory``."""
         self.machine.now.trace.fence("block")
 
-    def array(self, site: int, name: str, space: str, shape: int | tuple[int, ...], dtype: Any, alignment: int = 0) -> Memory:
+    def array(self, site: int, name: str, space: str, shape: int | tuple[int, ...], dtype: Any,
+              alignment: int = 0) -> Memory:
         """A local array of the thread, or the shared array of a site: one for the whole block.
 
         It is aligned for every access.
@@ -150,7 +152,8 @@ class Cuda:
             size = made.itemsize * math.prod(shape if isinstance(shape, tuple) else (shape,))
             if size > room:
                 raise program.bug("memory-limit", f"{name} takes {size:,} bytes of {space} memory, and the {owner} has "
-                                  f"{room:,} left: take a smaller array", (site, now.who(now.trace.stamp)))
+                                  f"{room:,} left: take a smaller array",
+                                  (site, now.who(now.trace.stamp)))
             known[site] = self.machine.kind(name, np.zeros(shape, made), space, now, program)
         return known[site]
 
@@ -206,7 +209,8 @@ class Machine:
         return self.tally.traffic()
 
     def start(self, index: int) -> Block:
-        block, block_index = Block(index, math.prod(self.block_size), self.grid_epoch), Dim3(*along(index, self.grid_size))
+        block, block_index = Block(index, math.prod(self.block_size),
+                                   self.grid_epoch), Dim3(*along(index, self.grid_size))
         for thread in block.threads:
             thread.generator = self.program.thread(Cuda(self, block, thread, block_index), *self.arguments)
         return block
@@ -215,7 +219,8 @@ class Machine:
     def turn(self, block: Block) -> None:
         """Run the block's threads as far as they get. Let them past a barrier that all reached."""
         if self.program.stepwise:
-            self.first = min((thread.stop[0] for thread in block.threads if self.spins(thread)), default=-1)
+            self.first = min((thread.stop[0] for thread in block.threads if self.spins(thread)),
+                             default=-1)
         for warp in self.rng.sample(block.warps, len(block.warps)):
             self.run_warp(warp)
         if self.pauses and any(map(self.spins, block.threads)):
@@ -240,7 +245,8 @@ class Machine:
         """Run the lanes of one warp, and again when a shuffle or a warp barrier lets some go on."""
         eager = self.rng.choice(EAGER) if self.pauses else 1.0
         ready = [thread for thread in warp if thread.stop[0] in (START, self.first)
-                 or (self.spins(thread) and not self.program.stepwise and self.rng.random() < eager)]
+                 or (self.spins(thread) and not self.program.stepwise
+                     and self.rng.random() < eager)]
         while ready:
             self.rng.shuffle(ready)
             for thread in ready:
@@ -257,7 +263,8 @@ class Machine:
         except KernelBug as bug:
             block = next(block for block in self.running if block.index == thread.trace.stamp.block)
             if bug.rule == "race" and (passed_by := self.uneven(block.threads)):
-                raise kernel_bug("race", f"{bug.seen}: {passed_by}, in kernel {bug.kernel}", self.program.lines, *bug.places,
+                raise kernel_bug("race", f"{bug.seen}: {passed_by}, in kernel {bug.kernel}",
+                                 self.program.lines, *bug.places,
                                  kernel=bug.kernel) from None
             raise
         except PassError:
@@ -390,7 +397,8 @@ class Machine:
         if len({thread.stop[0] for thread in threads}) > 1:
             raise self.program.bug(
                 "divergent-barrier", f"{who} stop at different places, and all must reach the same barrier"
-                + (f": {passed_by}" if (passed_by := self.uneven(threads)) else ""), *self.places(threads),
+                + (f": {passed_by}" if (passed_by := self.uneven(threads)) else ""),
+                                   *self.places(threads),
                 advice=". Take the barrier out of an if, or a loop, that only some of them take. "
                 "A thread returns after the barrier, not before")
 
@@ -410,7 +418,8 @@ class Machine:
         """The numbers in the condition of a thread's while loop, such as the tile it waits for."""
         frame = getattr(thread.generator, "gi_frame", None)
         values = {name: frame.f_locals.get(name) for name in self.program.sites[thread.stop[0]].names} if frame else {}
-        return "".join(f", {name} = {value}" for name, value in values.items() if isinstance(value, int | np.number))
+        return "".join(f", {name} = {value}" for name, value in values.items()
+                       if isinstance(value, int | np.number))
 
     def exception(self, error: BaseException, thread: Thread) -> KernelBug:
         """A Python error out of kernel text: a name without a value, an integer division by zero

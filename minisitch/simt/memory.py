@@ -66,7 +66,8 @@ def join(one: Knowledge, other: Knowledge) -> Knowledge:
         mine = one.get(block)
         if mine is None or mine.epoch < past.epoch:
             found[block] = past
-        elif mine.epoch == past.epoch and any(mine.moments.get(thread, 0) < n for thread, n in past.moments.items()):
+        elif mine.epoch == past.epoch and any(mine.moments.get(thread, 0) < n
+                                              for thread, n in past.moments.items()):
             threads = {**mine.moments, **past.moments}
             found[block] = Past(mine.epoch, {t: max(mine.moments.get(t, 0), past.moments.get(t, 0)) for t in threads})
     return one if found == one else found
@@ -105,7 +106,8 @@ def ordered(before: Stamp, after: Stamp) -> bool:
         if before.thread // 32 == after.thread // 32 and before.moment < after.seen[before.thread % 32]:
             return True
     past = after.known.get(before.block)
-    return past is not None and (before.block_epoch < past.epoch or before.moment < past.moments.get(before.thread, 0))
+    return past is not None and (before.block_epoch < past.epoch
+                                 or before.moment < past.moments.get(before.thread, 0))
 
 
 LastAccess = tuple[Stamp, int]  # when and by whom, at which site
@@ -178,7 +180,8 @@ class Now:
 
     __slots__ = ("block", "film", "grid", "progress", "races", "trace")
 
-    def __init__(self, grid: Sizes = (1, 1, 1), block: Sizes = (1, 1, 1), film: list[Any] | None = None) -> None:
+    def __init__(self, grid: Sizes = (1, 1, 1), block: Sizes = (1, 1, 1),
+                 film: list[Any] | None = None) -> None:
         self.grid, self.block, self.film = grid, block, film
         self.races: set[tuple[int, ...]] = set()
         self.trace = Trace(Stamp(0, 0, 0, 0, 0, (), NOTHING))
@@ -215,11 +218,14 @@ class Memory:
     counts.
     """
 
-    __slots__ = ("atomics", "clocks", "convert", "data", "has_owners", "holds_data", "is_queue", "length", "name", "now",
-                 "program", "reads", "settled", "shape", "size", "space", "touched", "watched", "wraps", "writes")
+    __slots__ = ("atomics", "clocks", "convert", "data", "has_owners", "holds_data", "is_queue",
+                 "length", "name", "now",
+                 "program", "reads", "settled", "shape", "size", "space", "touched", "watched",
+                 "wraps", "writes")
 
     def __init__(self, name: str, array: np.ndarray, space: str, now: Now, program: KernelProgram,
-                 *, holds_data: bool = False, watched: bool = True, has_owners: bool = False, is_queue: bool = False):
+                 *, holds_data: bool = False, watched: bool = True, has_owners: bool = False,
+                 is_queue: bool = False):
         self.name, self.space, self.now, self.program = name, space, now, program
         self.data, self.shape, self.size = array.reshape(-1), array.shape, array.size
         self.length = array.size if array.ndim == 1 else 0  # smaller integers are cells as they are
@@ -254,7 +260,8 @@ class Memory:
         cells.append(cell)
         self.overwrite(access, site, cell, value)
 
-    def load_wide(self, site: int, index: Any, count: int, held: Memory, near: int, at: Any) -> None:
+    def load_wide(self, site: int, index: Any, count: int, held: Memory, near: int,
+                  at: Any) -> None:
         """``held[at : at + count] = x[index : index + count]``, one access of ``x``."""
         first = self.aligned(site, index, count)
         access, cells = self.now.trace[self, site]
@@ -265,7 +272,8 @@ class Memory:
         for k, value in enumerate(self.data[first:first + count]):
             held.store(near, at + k, self.convert(value) if self.wraps else value)
 
-    def store_wide(self, site: int, index: Any, count: int, held: Memory, near: int, at: Any) -> None:
+    def store_wide(self, site: int, index: Any, count: int, held: Memory, near: int,
+                   at: Any) -> None:
         """``x[index : index + count] = held[at : at + count]``, one access of ``x``."""
         first = self.aligned(site, index, count)
         access, cells = self.now.trace[self, site]
@@ -314,7 +322,8 @@ class Memory:
         if write is None or old != self.data[cell]:
             self.now.progress += 1
 
-    def atomic(self, site: int, index: Any, operation: str, *operands: Any, turn: None = None) -> Any:
+    def atomic(self, site: int, index: Any, operation: str, *operands: Any,
+               turn: None = None) -> Any:
         """``cuda.atomic.<operation>(x, index, *operands)``: the old value.
 
         It races with plain accesses, but not with other atomics. Without a fence it orders nothing
@@ -400,7 +409,8 @@ class Memory:
             else:
                 cell = cell * n + int(i)
         if problem:
-            raise self.bug("out-of-bounds", f"{self.name}[{', '.join(map(str, indices))}]{problem}", site)
+            raise self.bug("out-of-bounds", f"{self.name}[{', '.join(map(str, indices))}]{problem}",
+                           site)
         return cell
 
     def require_written(self, site: int, cell: int) -> None:
@@ -425,7 +435,8 @@ class Memory:
         reader, writer = self.program.sites[site].array, self.program.sites[write[1]].array
         if reader != writer and reader and writer:
             raise self.program.bug("wrong-owner", f"{self.show(cell)} is read as {reader}, but was last written as "
-                                   f"{writer}", (write[1], self.now.who(write[0])), (site, self.now.who(self.now.trace.stamp)))
+                                   f"{writer}", (write[1], self.now.who(write[0])),
+                                   (site, self.now.who(self.now.trace.stamp)))
 
     def require_order(self, site: int, cell: int, earlier: list[LastAccess] | None) -> None:
         """Require that all of ``earlier``, accesses of ``cell`` as stepped, happen before now."""
@@ -447,7 +458,8 @@ class Memory:
         who = self.now.who(before), self.now.who(now)
         queues = ", and no release and acquire," * self.program.has_queues
         advice = _advice(before, now, first, second)
-        if before.block != now.block and any("threadfence_block" in line for line in self.program.lines):
+        if before.block != now.block and any("threadfence_block" in line
+                                             for line in self.program.lines):
             advice = ". cuda.threadfence_block() orders memory for the threads of one block: write cuda.threadfence()"
         elif before.block != now.block and self.program.waits_for("atomic") and "atomic" not in (first.verb, second.verb):
             advice = f". {FLAGS}{advice}"
@@ -504,7 +516,8 @@ def _advice(before: Stamp, now: Stamp, first: Site, second: Site) -> str:
     plain = [site for site in (first, second) if site.verb in ("load", "store")]
     if len(plain) < 2:
         instead = {"load": ("cuda.atomic.add(x, i, 0)", "load_acquire(x, i)"),
-                   "store": ("cuda.atomic.exch(x, i, value)", "add_release(x, i, value)")}[plain[0].verb]
+                   "store": ("cuda.atomic.exch(x, i, value)",
+                             "add_release(x, i, value)")}[plain[0].verb]
         return (": an atomic operation protects a cell only from atomic operations. Write "
                 f"{instead['atomic' not in (first.verb, second.verb)]} on line {plain[0].line}, or a barrier between the two")
     if before.block != now.block:

@@ -126,7 +126,8 @@ def operations(segment: ir.Segment) -> int:
     total = 0
     for phase in segment.phases:
         each = sum(_weight(s) for s in parts(phase).body) + len(parts(phase).folds)
-        total += segment.rows * (phase.cols * phase.serial * each + sum(_weight(s) for s in parts(phase).before))
+        total += segment.rows * (phase.cols * phase.serial * each
+                                 + sum(_weight(s) for s in parts(phase).before))
     return total
 
 
@@ -229,9 +230,11 @@ def _again(kernel: Kernel, segment: ir.Segment) -> int:
     """Bytes that a task's later loops read again because its row exceeds a core's cache."""
     buffers, seen, total = kernel.by_name, set[str](), 0
     for phase in segment.phases:
-        loads = {ir.place_of(segment, s)[0] for s in parts(phase).body if isinstance(s, ir.Load) and s.index.variables}
+        loads = {ir.place_of(segment, s)[0] for s in parts(phase).body if isinstance(s, ir.Load)
+                 and s.index.variables}
         stores = {ir.place_of(segment, s)[0] for s in parts(phase).body if isinstance(s, ir.Store)}
-        columns = phase.serial * (min(segment.chunk, phase.cols) if phase.chunked and segment.chunks > 1 else phase.cols)
+        columns = phase.serial * (min(segment.chunk, phase.cols) if phase.chunked
+                                  and segment.chunks > 1 else phase.cols)
         for buffer in [buffers[name] for name in loads & seen if buffers[name].scope != "shared"]:
             size = itemsize(buffer.dtype)
             total += segment.rows * phase.cols * phase.serial * size if columns * size > kernel.device.shared_per_block else 0
@@ -262,26 +265,32 @@ class _Loops:
 
     def _phase(self, segment: ir.Segment, phase: ir.Phase) -> None:
         trips = segment.rows * phase.cols * phase.serial
-        extent = {x.var: x.last for i in parts(phase).innermost for x in i.loops if x.by not in ("rows", "unrolled")}
-        name, n = next(((name, n) for name, n in reversed(extent.items()) if n > 1), ("ser", phase.serial))
+        extent = {x.var: x.last for i in parts(phase).innermost for x in i.loops
+                  if x.by not in ("rows", "unrolled")}
+        name, n = next(((name, n) for name, n in reversed(extent.items()) if n > 1),
+                       ("ser", phase.serial))
         pieces, before = [(i.loops[-1], i.body) for i in parts(phase).innermost], parts(phase).before
         loops = [(x.last - x.first.const if x.var == name else n, body) for x, body in pieces]
         if all(p.cols * p.serial == 1 for p in segment.phases):  # the loop over rows is innermost
             name, n, before = "row", segment.rows, ()
             loops = [(n, parts(phase).before + parts(phase).body)]
         starts = trips / n if n else 0.0
-        around = (*((a, size) for a, size in reversed(extent.items()) if a != name), ("ser", phase.serial), ("row", segment.rows))
-        self.outer = next((loop for loop in around if loop[1] > 1 and loop[0] != name), None) if name != "row" else None
+        around = (*((a, size) for a, size in reversed(extent.items()) if a != name),
+                  ("ser", phase.serial), ("row", segment.rows))
+        self.outer = next((loop for loop in around if loop[1] > 1 and loop[0] != name),
+                          None) if name != "row" else None
         for turns, body in loops:
             self._loop(phase, body, name, turns, starts)
         waits = segment.step == 1
-        each_before = [self._compute(s) if isinstance(s, ir.Compute) else self.cost["light"] for s in before]
+        each_before = [self._compute(s) if isinstance(s, ir.Compute) else self.cost["light"]
+                       for s in before]
         row = sum(self._alone(each) if waits else each for each in each_before)
         if n > BRIEF and name != "row":
             row += (self.cost["row"] + self.cost["meet"] * sum(f.along == "row" for f in parts(phase).folds)) * waits
         self.ns += segment.rows * row
 
-    def _loop(self, phase: ir.Phase, body: tuple[ir.Scalar, ...], name: str, n: int, starts: float) -> None:
+    def _loop(self, phase: ir.Phase, body: tuple[ir.Scalar, ...], name: str, n: int,
+              starts: float) -> None:
         """Add one loop of ``n`` turns over ``name``, which is started ``starts`` times."""
         vector, alone, once, fits = 0.0, 0.0, 0.0, True
         varying, known = set[str](), set(self.constants)
@@ -310,7 +319,8 @@ class _Loops:
         """Nanoseconds of a scalar statement. Some calls (``math.pow``) are never vectorised."""
         return min(LANES * each, each + self.cost["scalar"])
 
-    def _statement(self, stmt: ir.Scalar, name: str, n: int, trips: int, varying: set[str]) -> float:
+    def _statement(self, stmt: ir.Scalar, name: str, n: int, trips: int,
+                   varying: set[str]) -> float:
         if isinstance(stmt, ir.Compute):
             return self._compute(stmt)
         light = 4 * self.cost["light"]
@@ -324,7 +334,8 @@ class _Loops:
         distance = abs(stride) * itemsize(dtype)
         if abs(stride) <= 1:
             self.dragged += self._ahead(stmt, n, itemsize(dtype)) * (trips // max(1, n)) * abs(stride)
-            return self.cost["load" if isinstance(stmt, ir.Load) else "store"] * itemsize(dtype) + extra
+            return self.cost["load" if isinstance(stmt, ir.Load)
+                             else "store"] * itemsize(dtype) + extra
         if distance >= LINE and n * distance > KEPT:
             self.dragged += trips * LINE * (1 if distance < PAGE else 2)
         return self.cost["strided"] + extra

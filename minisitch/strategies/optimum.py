@@ -47,7 +47,8 @@ from .prices import Prices
 MOST_VALUES = 11  # operations whose result may be in memory: at most 2048 sets and 3^11 kernels
 # Compositions that are tried for every kernel. A known plan adds its own. One that names values is
 # tried only for the plan's own kernel.
-COMPOSITIONS = (Stitching(), Stitching(adaptive=False), Stitching(merge=False), Stitching(keep=False))
+COMPOSITIONS = (Stitching(), Stitching(adaptive=False), Stitching(merge=False),
+                Stitching(keep=False))
 
 
 def optimum(graph: Graph, device: Device, plans: Sequence[FusionPlan] = ()) -> FusionPlan:
@@ -58,7 +59,8 @@ def optimum(graph: Graph, device: Device, plans: Sequence[FusionPlan] = ()) -> F
     """
     plans = [plan for plan in plans if not plan.pipelines]
     space = PlanSpace(graph, device, plans)
-    known = min(((Prices(p.graph, device).plan_us(p), i) for i, p in enumerate(plans)), default=(inf, -1))
+    known = min(((Prices(p.graph, device).plan_us(p), i) for i, p in enumerate(plans)),
+                default=(inf, -1))
     path = search(space, known[0] - sum(library_us(graph, graph[c], device) for c in space.needs))
     if path is None:
         best = plans[known[1]]
@@ -68,13 +70,15 @@ def optimum(graph: Graph, device: Device, plans: Sequence[FusionPlan] = ()) -> F
         best = verify_plan(FusionPlan(graph, "optimum", in_order(graph, [*(p for _, p in path), *calls])))
         said = [(p, f"{us:.1f} us") for us, p in path]
     built = f"{count(len(space.priced), 'kernel')} built to know"
-    decisions = tuple(Decision(p.outputs, "fuse", "best-first-search", f"{why}; {built}") for p, why in said)
+    decisions = tuple(Decision(p.outputs, "fuse", "best-first-search", f"{why}; {built}")
+                      for p, why in said)
     return replace(best, strategy="optimum", decisions=decisions)
 
 
 def moved_us(nbytes: int, device: Device) -> float:
     """Lower bound on the time to move ``nbytes``, in microseconds."""
-    cache = next((at for at in device.caches if nbytes <= at.size), device.caches[-1]) if device.caches else None
+    cache = next((at for at in device.caches if nbytes <= at.size),
+                 device.caches[-1]) if device.caches else None
     return nbytes / (max(cache.one_core, cache.all_cores) if cache else device.bandwidth) * 1e6
 
 
@@ -96,7 +100,8 @@ class PlanSpace:
         self._sweeps: dict[int, tuple[list[int], list[int], int]] = {}
         self.known = [p for plan in plans if plan.graph == graph for p in plan.kernels]
         self.ways = (*COMPOSITIONS, *(p.composition for p in self.known
-                                      if isinstance(p.composition, Stitching) and p.composition.kept is None))
+                                      if isinstance(p.composition, Stitching)
+                                      and p.composition.kept is None))
         self.needs: dict[int, int] = {}  # library call -> values that it reads from memory
         for node in graph.nodes:
             if node.kind == "library":
@@ -130,7 +135,8 @@ class PlanSpace:
                     memory |= 1 << node.id  # views are never stored: they are read through
                 for arg in node.args if is_fusible(node) else ():
                     held[-1] |= 1 << arg if memory >> arg & 1 else held[arg]
-                    if node.type.size and (node.kind != "move" or node.op in ("broadcast", "reshape", "transpose")):
+                    if node.type.size and (node.kind != "move"
+                                           or node.op in ("broadcast", "reshape", "transpose")):
                         whole[-1] |= 1 << arg if memory >> arg & 1 else whole[arg]
             self._sweeps[done] = held, whole, memory
         return self._sweeps[done]
@@ -172,7 +178,8 @@ class PlanSpace:
         waits: dict[int, int] = {}  # missing value -> least number of kernels up to it
         for value in bits(missing):
             before = union(self.needs.get(v, 0) for v in bits(self.sweep(0)[0][value]))
-            waits[value] = 1 + max((waits[v] for v in bits(before & missing) if v in waits), default=0)
+            waits[value] = 1 + max((waits[v] for v in bits(before & missing) if v in waits),
+                                   default=0)
         return self.least_us(missing, done) + (max(waits.values()) - 1) * self.device.launch_us
 
     def steps(self, done: int, room: float) -> Iterator[tuple[int, float]]:
