@@ -212,3 +212,49 @@ def test_an_imaginary_part_is_read_only():
             f(X.copy())
     same = ms.jit(lambda x: (x.imag, x.imag + x, x[0].imag))(X)
     assert not same[0].any() and np.array_equal(same[1], X) and type(same[2]) is type(X[0].imag)
+
+
+def adds_to_both(x, y):
+    x += 1.0
+    y += 1.0
+    return x
+
+
+def adds_a_power(x, y):
+    x += 1
+    return x + 2 ** y
+
+
+def fixed(x):
+    x.flags.writeable = False
+    return x
+
+
+@pytest.mark.parametrize(("program", "right", "wrong"), [
+    (adds_to_both, (np.ones(3), np.ones(3)), lambda: (np.ones(3), fixed(np.ones(3)))),
+    (adds_to_both, (np.ones(3), np.ones(3)), lambda: (fixed(np.ones(3)), np.ones(3))),
+    (adds_a_power, (np.ones(3, int), np.array([1, 2, 3])), lambda: (np.ones(3, int), np.array([1, -2, 3]))),
+])
+def test_errors_of_the_arguments_are_numpys_at_their_line_and_leave_what_numpy_leaves(program, right, wrong):
+    jitted = ms.jit(program, target="reference")
+    jitted(*(each.copy() for each in right))
+    ours, theirs = wrong(), wrong()
+    with pytest.raises(ValueError) as expected:
+        program(*theirs)
+    with pytest.raises(ValueError, match=re.escape(str(expected.value))) as found:
+        jitted(*ours)
+    assert found.traceback[-1].lineno == expected.traceback[-1].lineno
+    assert [each.tolist() for each in ours] == [each.tolist() for each in theirs]
+
+
+def test_a_number_in_an_array_becomes_an_axis_in_place():
+    def program(x):
+        np.ascontiguousarray(x)[0] = 5.0
+        np.asfortranarray(x)[0] += 1.0
+        return x * 2
+
+    x = np.array(2.5)
+    assert ms.jit(program, target="reference")(x) == 12.0 and x == 6.0
+    assert ms.jit(program, target="reference")(x) == 12.0
+    with pytest.raises(np.exceptions.AxisError):
+        ms.jit(lambda x: np.linalg.norm(x, axis=-1), target="reference")(x)

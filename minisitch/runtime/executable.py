@@ -17,7 +17,7 @@ from ..fuse import VIEWS, behind_views, count, view_source
 from ..graph import Graph, Node
 from ..lower import Stages
 from ..reference import Array, evaluate
-from ..trace import Program
+from ..trace import Program, Unlike
 from ..trace.recorder import refuse
 from ..trace.tree import flatten, refuse_other_meanings, unflatten
 from .call import Call, Workspace, ready, write_call
@@ -172,7 +172,13 @@ class ReferenceExecutable:
         for check in index_checks(program.graph):
             check(inputs[check.source].reshape(-1))
         refuse_overlap(program, leaves)
-        return finish(program, leaves, [np.array(r) for r in evaluate(program.graph, inputs)])
+        try:
+            results = evaluate(program.graph, inputs)
+        except ValueError as error:  # NumPy's own of values, where a kernel goes on: an integer to a negative power
+            if not program.unlike:
+                raise
+            raise Unlike(str(error)) from None
+        return finish(program, leaves, [np.array(r) for r in results])
 
     run = __call__  # NumPy notices other shapes
 
@@ -225,7 +231,8 @@ def refuse_overlap(program: Program, leaves: Sequence[Any]) -> None:
     """Refuse an argument that is written to and shares memory with another argument.
 
     A program reads all arguments before it writes. Raises TraceError with both names and the user's
-    line. The same for an argument that must lie in C order and does not.
+    line. The same for an argument that must lie in C order and does not. Raises Unlike for one that
+    is read-only: NumPy raises where it is first written to.
     """
     for source, where in program.in_rows:
         if not np.asarray(leaves[source]).flags.c_contiguous:
@@ -236,6 +243,8 @@ def refuse_overlap(program: Program, leaves: Sequence[Any]) -> None:
                          (where, ""))
     arrays = [np.asarray(x) for x in (*leaves, *program.outside(leaves))]
     for source, _ in program.mutated:
+        if not arrays[source].flags.writeable:
+            raise Unlike("an argument that is written to is read-only; pass a copy")
         for other, array in enumerate(arrays):
             if other != source and np.may_share_memory(arrays[source], array) and np.shares_memory(arrays[source], array):
                 names = [dict(program.graph[i].attrs).get("name", f"%{i}")

@@ -154,7 +154,7 @@ def _said(value: Any) -> Any:
 
 def _laid_out(x: TracedArray, order: str) -> Any:
     """The array itself if it is known to lie in this order, else a copy. At least one axis."""
-    lies = x.ndim and x.strides_in_elements is not None and getattr(stand_in(x).flags, f"{order.lower()}_contiguous")
+    lies = not x.is_scalar and x.strides_in_elements is not None and getattr(stand_in(x).flags, f"{order.lower()}_contiguous")
     given = x if lies else fresh(x.node, scalar=False)
     if not lies:
         given.strides_in_elements = strides_of(x.shape) if order == "C" else strides_of(x.shape[::-1])[::-1]

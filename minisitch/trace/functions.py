@@ -542,7 +542,8 @@ def norm(x, ord=None, axis=None, keepdims=False):
         return NotImplemented
     x = x if x.dtype.kind == "f" else cast(x, np.float64)
     product = cast(x, np.float32) if axis is None and x.dtype == np.float16 else x  # np.dot rounds only the sum
-    return np.sqrt(cast(np.sum(np.square(product), axis=axis, keepdims=keepdims), x.dtype))
+    axes = axis if axis is None or isinstance(axis, tuple) else (axis,)  # a number has none, not even -1
+    return np.sqrt(cast(np.sum(np.square(product), axis=axes, keepdims=keepdims), x.dtype))
 
 
 def _slid(a: TracedArray, v: TracedArray, mode: str) -> Any:
