@@ -194,6 +194,40 @@ class A:
         return y
 A = A()
 def f(x): return A.run(x)""",),
+    "an object gets another class": ("""
+class Other:
+    def __bool__(self): return False
+    def __add__(self, value): return 5.0
+class Sub(Thing): pass
+A, B = Held(), Thing(k=1.0)
+Held.__add__, A.k = (lambda self, value: 3.0), 9.0
+def f(x): return (x if A else -x) + (A + 1) + isinstance(A, Other) + 2 * (type(B) is Sub) + 4 * isinstance(B, Sub)""",
+                                     "A.__class__ = Other", "B.__class__ = Sub"),
+    "methods that a dataclass generates, and functions without source, read their arguments": ("""
+@dataclasses.dataclass(unsafe_hash=True, order=True)
+class P: a: float
+@dataclasses.dataclass
+class Kept: held: list
+A, B, K, W = P(1.0), P(1.0), P(3.0), [X.copy()]
+exec("def g(o, l, x): return x * o.k * l[0]")
+def f(x): return x * (A == B) + (A < B) + len(repr(A)) + len(str(hash(K))) * 0 + g(O, L, x) + Kept(W).held[0]""",
+                                                                                              "A.a = 222.0", "B.a = 333.0", "O.k = 7.0",
+                                                                                              "L[0] = 6.0", "W[0][0] = 7.0"),
+    "what an import inside the function reads": ("""
+sys.modules["other_world"] = type(sys)("other_world")
+sys.modules["other_world"].k = 2.0
+def f(x):
+    from other_world import k, k as again
+    return x * k + again""", "sys.modules['other_world'].k = 5.0"),
+    "an array of a subclass": ("""
+class Kind(np.ndarray): pass
+A, B = np.ones(3).view(Kind), np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0])
+def f(x): return x * np.asarray(A) + B.filled(0.0)""", "A[0] = 5.0", "B.mask[1] = False"),
+    "a number in an array of its own": ("""
+def f(x):
+    n = m = np.array(3)
+    n = n + x[0]
+    return n, m""",),
 }
 
 

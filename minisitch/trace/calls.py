@@ -102,6 +102,8 @@ def _function(recorder: Any, function: FunctionType, args: tuple, kwargs: dict[s
     The user's runs rewritten, NumPy's where it is given a traced array.
     """
     made = recorder.copy_of(function)
+    if is_users_def(function) and not is_rewritten(made.__code__):
+        read_unseen(recorder.outside, function, *args, *kwargs.values())
     if made is not function or is_users_def(function):
         return made(*args, **kwargs)
     return _native(recorder, function, args, kwargs)
@@ -139,22 +141,25 @@ def names_in(code: types.CodeType, attributes: bool = False) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(code.co_names if attributes else own), *inner]))
 
 
-def read_unseen(outside: Outside, function: FunctionType) -> None:
-    """Note all that a function without source may read.
+def read_unseen(outside: Outside, function: FunctionType, *given: Any) -> None:
+    """Note all that a function without source may read, if it is given these arguments.
 
     It may read the names in its code, from each object that it reaches.
     """
     held = [each.cell_contents for each in function.__closure__ or () if each != types.CellType()]
     words = names_in(function.__code__, attributes=True)
-    for each in (*(function.__globals__.get(name) for name in names_in(function.__code__)), *held):
+    for each in (*(function.__globals__.get(name) for name in names_in(function.__code__)), *held, *given):
         outside.recorder.asked |= set(map(id, outside.inside(each, words=words)))
 
 
 def _construct(kind: type, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """A new object of a user's class, as ``type.__call__`` makes it."""
+    """A new object of a user's class, as ``type.__call__`` makes it.
+
+    What makes it may have no source, as in a dataclass: then it only stores its arguments.
+    """
     new, init = member_of(kind, "__new__"), member_of(kind, "__init__")
     if isinstance(new, staticmethod) and is_users_def(new.__func__):
-        made = call(new.__func__, kind, *args, **kwargs)
+        made = current().copy_of(new.__func__)(kind, *args, **kwargs)
     else:  # ``object.__new__`` takes no arguments if there is an ``__init__``
         given = ((), {}) if new is object.__new__ and init is not object.__init__ else (args, kwargs)
         made = kind.__new__(kind, *given[0], **given[1])
@@ -169,7 +174,7 @@ def _construct(kind: type, args: tuple, kwargs: dict[str, Any]) -> Any:
     # what a dataclass generates has no source, and calls this
     own["__post_init__"] = functools.partial(call, post, made)
     try:
-        call(init, made, *args, **kwargs)
+        current().copy_of(init)(made, *args, **kwargs)
     finally:
         own.pop("__post_init__")
     return made
@@ -295,7 +300,7 @@ def _writes(function: Any) -> bool:
 
 # ---------------------------------------------------------------- what a stand-in is
 def _class_of(value: Any) -> type:
-    return value.__class__ if type(value) in (Number, TracedArray) else type(value)
+    return value.__class__ if type(value) in (Number, TracedArray) else current().outside.kind(value)
 
 
 @protocol(type)
@@ -305,7 +310,8 @@ def _type(*args: Any, **named: Any) -> Any:
 
 @protocol(isinstance)
 def _isinstance(value: Any, kinds: Any, /) -> bool:
-    return issubclass(_class_of(value), kinds) if type(value) in (Number, TracedArray) else isinstance(value, kinds)
+    kind = _class_of(value)
+    return issubclass(kind, kinds) if type(value) in (Number, TracedArray) else isinstance(value, kinds)
 
 
 @protocol(hasattr)

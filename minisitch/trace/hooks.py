@@ -21,7 +21,9 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import importlib.util
 import operator
+import sys
 import types
 from collections.abc import Callable, Iterator
 from types import FunctionType, MethodType, ModuleType
@@ -101,6 +103,15 @@ def taken(value: Any) -> Any:
 
 
 # ---------------------------------------------------------------- attributes
+@hook
+def imported(space: dict[str, Any], module: str, *names: str) -> None:
+    """The program has imported these names from a module."""
+    if ACTIVE.get() is not None:
+        found = sys.modules.get(importlib.util.resolve_name(module, space.get("__package__")))
+        for name in names:
+            attribute(found, name, None)
+
+
 @protocol(getattr)
 def attribute(holder: Any, name: str, *default: Any) -> Any:
     """``holder.name``."""
@@ -242,9 +253,9 @@ def special(value: Any, name: str) -> Any:
 
     None if Python's own, or a library's, is there.
     """
-    kind = type(value)
-    if kind is TracedArray or kind is Number or not (outside := current().outside).is_users(kind):
+    if type(value) in (TracedArray, Number) or not (outside := current().outside).is_users(type(value)):
         return None
+    kind = outside.kind(value)
     member = member_of(kind, name)
     _note_member(outside, kind, name, member)
     return member if is_users_def(member) else None
@@ -370,7 +381,7 @@ for _word in OPERATORS.values():
             HOOKS[f"_hook_{_inplace.__name__}"] = types.CellType(_inplace)
             PROTOCOLS[_inplace] = functools.partial(inplace, _inplace)
 HOOKS |= {f"_hook_{each}": types.CellType(getattr(builtins, each))
-          for each in ("getattr", "slice", "format", *CONVERSIONS.values())}
+          for each in ("getattr", "slice", "format", "globals", *CONVERSIONS.values())}
 HOOKS |= {"_hook_getitem": types.CellType(operator.getitem),
           "_hook_partial": types.CellType(functools.partial)}
 
@@ -478,7 +489,7 @@ def matched(value: Any, named: Callable[[], Any], *names: str) -> Any:
         if id(each) not in met and isinstance(each, list | tuple | dict):
             waiting += each.values() if isinstance(each, dict) else each
         elif id(each) not in met and current().outside.is_users(type(each)):
-            patterns = attribute(type(each), "__match_args__", ())
+            patterns = attribute(current().outside.kind(each), "__match_args__", ())
             waiting += [taken(attribute(each, name, None)) for name in (*patterns, *names)]
         met.add(id(each))
     return value

@@ -92,6 +92,10 @@ def attribute_of(holder: Any, key: str) -> Any:
     return found.__func__ if type(found) is MethodType and (found.__self__ is holder or found.__self__ is type(holder)) else found
 
 
+def class_of(holder: Any, _: Any) -> type:
+    return type(holder)
+
+
 def own_of(holder: Any, key: str) -> Any:
     """The attribute, without what ``__getattr__`` of the class would answer."""
     try:
@@ -376,7 +380,7 @@ class Outside:
         was = (value.shape, value.dtype) if differs is is_other_array else value
         place = self.steps[step] = Place(value, at, get, key, differs, was, user_line())
         if not plain and value is not ABSENT and differs is not is_other_content:
-            if isinstance(value, np.ndarray) and not array and type(value) in (np.ndarray, np.memmap):
+            if isinstance(value, np.ndarray) and not array:
                 self._by_content(value, place)
             self.places.setdefault(id(value), place)
         return value
@@ -392,6 +396,11 @@ class Outside:
             raise refuse(f"an array of {array.dtype}, {array.nbytes:,} bytes", "NumPy computes with it while the program is "
                          "traced, so the result would be the same at every call", "Compute with it outside and pass the result in")
         self.note(array, bytes_of, None, bytes_of(array, None), place)
+
+    def kind(self, value: Any) -> type:
+        """The class of a value. An object of the user's may get another one."""
+        kind = type(value)
+        return self.note(value, class_of, "__class__", kind) if self.is_users(kind) else kind
 
     def names(self, fn: FunctionType, codes: Any) -> None:
         """Note the globals and the closure that a function names."""

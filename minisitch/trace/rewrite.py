@@ -133,6 +133,12 @@ class HookWriter(ast.NodeTransformer):
             return ast.copy_location(ast.Call(function, args, keywords), node)
         return _ask("call", node, function, *args, keywords=keywords)
 
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> Any:
+        """``from module import name`` reads an attribute of the module."""
+        names = [ast.Constant(each.name) for each in node.names]
+        module = ast.Constant("." * node.level + (node.module or ""))
+        return [node, ast.copy_location(ast.Expr(_ask("imported", node, _ask("globals", node), module, *names)), node)]
+
     # ------------------------------------------------------------ what goes over all elements
     def visit_comprehension(self, node: ast.comprehension) -> Any:
         self._rest(node, ifs=[self._condition(each) for each in node.ifs])
