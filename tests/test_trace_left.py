@@ -258,3 +258,20 @@ def test_a_number_in_an_array_becomes_an_axis_in_place():
     assert ms.jit(program, target="reference")(x) == 12.0
     with pytest.raises(np.exceptions.AxisError):
         ms.jit(lambda x: np.linalg.norm(x, axis=-1), target="reference")(x)
+
+
+@pytest.mark.parametrize("mask", [[True, False], [True, False, False, False], np.array([True] * 2 + [False] * 2), np.ones((3, 1), bool)])
+def test_a_mask_of_another_length_is_numpys_error(mask):
+    def reads(x):
+        return x[mask]
+
+    def writes(x):
+        x[mask] += 1.0
+
+    for program in (reads, writes):
+        x = np.ones((3, 2))
+        with pytest.raises(IndexError) as expected:
+            program(x.copy())
+        with pytest.raises(IndexError, match=re.escape(str(expected.value))):
+            ms.jit(program, target="reference")(x)
+        assert x.tolist() == np.ones((3, 2)).tolist()

@@ -13,7 +13,7 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
@@ -72,6 +72,13 @@ class Item:
     value: Any = None
 
 
+class Held(NamedTuple):
+    """What a known mask holds along one axis, and the axis's size."""
+
+    positions: np.ndarray
+    size: int
+
+
 # ---------------------------------------------------------------- parsing
 def parse(x: TracedArray, index: Any) -> list[Item]:
     """One item per axis of ``x`` and per new axis. Raises an error where NumPy does."""
@@ -105,7 +112,7 @@ def _is_array_of_one(entry: Any) -> bool:
 def _plain(entry: Any) -> list[Any]:
     """An entry as None, Ellipsis, slice, int, arrays, or a mask for each of its axes.
 
-    A known mask becomes several integer arrays.
+    A known mask becomes an integer array for each of its axes.
     """
     if entry is None or entry is Ellipsis or isinstance(entry, slice):
         return [entry]
@@ -121,13 +128,16 @@ def _plain(entry: Any) -> list[Any]:
     if not isinstance(entry, TracedArray | np.ndarray):
         return [operator.index(entry)]
     if entry.dtype.kind == "b":
-        return list(np.nonzero(entry))
+        return [Held(*each) for each in zip(np.nonzero(entry), entry.shape, strict=True)]
     require(entry.dtype.kind in "iu")
     return [entry] if isinstance(entry, TracedArray) or entry.shape else [int(entry)]
 
 
 def _item(entry: Any, axis: int, x: TracedArray) -> Item:
     n = x.shape[axis]
+    if isinstance(entry, Held):
+        require(entry.size == n)
+        return Item("array", axis, _in_bounds(entry.positions, n, x.recorder))
     if isinstance(entry, slice):
         return Item("slice", axis, range(n)[slice(*map(_bound, (entry.start, entry.stop, entry.step)))])
     if isinstance(entry, int):
