@@ -465,7 +465,7 @@ class Part(torch.nn.Module):
         """Run on tensors, which are shared: nothing is copied on the way in or out."""
         given = [t.detach().permute(order) for t, order in zip(tensors, self.orders, strict=True)]
         if self.target == "cuda":
-            made = self.run.outputs(given)
+            made = (torch.as_tensor(x, device="cuda") for x in self.run.run(given))
         else:
             made = map(torch.from_numpy, self.run.outputs([t.resolve_neg().numpy() for t in given]))
         results = [t.permute(place) for t, place in zip(made, self.places, strict=True)]
