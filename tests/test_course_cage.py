@@ -34,7 +34,7 @@ def test_plain_values_survive_the_pipe(value):
 
 
 def test_what_is_not_plain_is_refused_in_words():
-    with pytest.raises(TypeError, match=r"numpy\.int64 .* write int\(x\)"):
+    with pytest.raises(TypeError, match=r"numpy\.int64 .* write x\.tolist\(\)"):
         encode([np.int64(3)])
     with pytest.raises(TypeError, match=r"numpy\.ndarray .* write x\.tolist\(\)"):
         encode(np.zeros(3))
@@ -53,7 +53,7 @@ def test_seeds_depend_on_the_key_and_on_all_that_they_are_for():
 # ---------------------------------------------------------------- the cage
 def test_a_cage_answers():
     with Cage("def twice(x):\n    return x * 2\nN = 3\n", "file.py", trusted=True) as cage:
-        assert cage.ask("twice", [1]) == [1, 1] and cage.value("N") == 3 and cage.names == ["N", "twice"]
+        assert cage.ask("twice", [1]) == [1, 1] and cage.value("N") == 3
 
 
 def test_a_submission_may_call_a_function_of_the_parent():

@@ -24,13 +24,10 @@ from .assignment import Assignment, CourseError, find_assignment, find_assignmen
 from .cage import Cage
 from .items import PUBLIC
 from .release import copy_starter, release
-from .report import Mark, after_passing, blank_marks, detail, line, marks, summary, write_results
+from .report import TOOL, Mark, after_passing, blank_marks, detail, line, marks, summary, write_results
 from .show import drawable, explored, picture
 from .sitting import Sitting
 from .verify import verify
-
-WATCH_SECONDS = 0.5
-TOOL = "python -m minisitch.course"
 
 
 def main(words: list[str] | None = None) -> int:
@@ -40,7 +37,7 @@ def main(words: list[str] | None = None) -> int:
     options = parser.parse_args(words)
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # a file may have any name
     try:
-        return int(options.run(options) or 0)
+        return int(options.run(options, *(_chosen(options) if "assignment" in options else ())) or 0)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the program that read our lines has ended: `... | head`
         return 1
@@ -54,7 +51,7 @@ def main(words: list[str] | None = None) -> int:
 def _parser() -> tuple[argparse.ArgumentParser, Iterable[str]]:
     """The parser, and its commands."""
     parser = argparse.ArgumentParser(
-        prog="python -m minisitch.course",
+        prog=TOOL,
         description="Assignments on operator fusion, and their grader.",
     )
     parser.set_defaults(assignments=None, variant="")
@@ -77,14 +74,13 @@ def _parser() -> tuple[argparse.ArgumentParser, Iterable[str]]:
 
 
 def _commands_for_students(command: Callable[..., argparse.ArgumentParser]) -> None:
-    command(_list, "list the assignments", one=False).add_argument("--json", action="store_true", help="as JSON")
+    command(_list, "list the assignments", one=False)
     starter = command(_starter, "write the file to fill in, and the handout")
     starter.add_argument("folder", type=Path, nargs="?", default=Path("."), help="where to write them (default: here)")
     check = command(_check, "run the visible items on your file")
     mine = "your file, if it is not in this folder"
     check.add_argument("file", type=Path, nargs="?", help=mine)
     check.add_argument("--item", default="", help="only this item")
-    check.add_argument("--watch", action="store_true", help="check again whenever the file changes")
     show = command(_show, "draw the smallest case that an item fails on")
     show.add_argument("item")
     show.add_argument("file", type=Path, nargs="?", help=mine)
@@ -152,23 +148,13 @@ def _chosen(options: argparse.Namespace) -> tuple[Assignment, str]:
 
 # ---------------------------------------------------------------- for students
 def _list(options: argparse.Namespace) -> None:
-    found = find_assignments(options.assignments).values()
-    rows = []
-    for each in found:
-        facts = ("name", "title", "week", "points", "minutes", "lines", "file", "variants")
-        known = facts if (each.folder / "solution.py").exists() else facts[:5] + facts[6:]
-        rows.append({fact: getattr(each, fact) for fact in known})
-    if options.json:
-        print(json.dumps(rows, indent=1))
-        return
-    for row in rows:
-        lines = f", about {row['lines']} lines" if "lines" in row else ""
-        of = f"{row['name']:<4} {row['title']:<28} {row['points']:g} points, {row['minutes']} minutes{lines}: {row['file']}"
-        print(f"{of}, variants {', '.join(row['variants'])}")
+    for each in find_assignments(options.assignments).values():
+        lines = f", about {each.lines} lines" if (each.folder / "solution.py").exists() else ""
+        of = f"{each.name:<4} {each.title:<28} {each.points:g} points, {each.minutes} minutes{lines}: {each.file}"
+        print(f"{of}, variants {', '.join(each.variants)}")
 
 
-def _starter(options: argparse.Namespace) -> None:
-    assignment, variant = _chosen(options)
+def _starter(options: argparse.Namespace, assignment: Assignment, variant: str) -> None:
     here = options.folder / assignment.file
     if here.exists() and options.folder.resolve() == assignment.folder.resolve():
         print(f"{here} is here already; read handout.md, then try\n  {TOOL} check {assignment.name} {here}")
@@ -177,27 +163,17 @@ def _starter(options: argparse.Namespace) -> None:
     print(f"wrote {file} and {handout}, variant {variant}; read the handout, then try\n  {TOOL} check {assignment.name} {file}")
 
 
-def _check(options: argparse.Namespace) -> int:
-    assignment, variant = _chosen(options)
-    _known(assignment, options.item)
-    file = options.file or Path(assignment.file)
-    while True:
-        status = _check_once(assignment, variant, options.item, file)
-        if not options.watch:
-            return status
-        before = file.stat().st_mtime_ns
-        while not file.exists() or file.stat().st_mtime_ns == before:
-            time.sleep(WATCH_SECONDS)  # some editors take the file away for a moment
-
-
-def _known(assignment: Assignment, item: str) -> None:
+def _mine(options: argparse.Namespace, assignment: Assignment, variant: str) -> tuple[Path, str]:
+    """The student's file and its text. Raises CourseError if there is no such file, or no such item."""
     names = [each.name for each in assignment.items]
-    if item and item not in names:
-        raise CourseError(f"{assignment.name} has no item {item!r}; it has {', '.join(names)}")
+    if options.item and options.item not in names:
+        raise CourseError(f"{assignment.name} has no item {options.item!r}; it has {', '.join(names)}")
+    file = options.file or Path(assignment.file)
+    return file, in_variant(read_submission(file, assignment), variant)  # a solution of ours has all variants
 
 
-def _check_once(assignment: Assignment, variant: str, item: str, file: Path) -> int:
-    text = in_variant(read_submission(file, assignment), variant)  # a solution of ours has all of them
+def _check(options: argparse.Namespace, assignment: Assignment, variant: str) -> int:
+    item, (file, text) = options.item, _mine(options, assignment, variant)
     print(f"{assignment.name} {assignment.title}, variant {variant}: {file}")
     outcomes = []
     with Sitting(assignment, text, variant, trusted=True) as sitting:
@@ -218,20 +194,18 @@ def _check_once(assignment: Assignment, variant: str, item: str, file: Path) -> 
     return 1 if failed else 0
 
 
-def _hint(options: argparse.Namespace) -> None:
-    assignment, _ = _chosen(options)
+def _hint(options: argparse.Namespace, assignment: Assignment, _: str) -> None:
     if not options.number:
         for number, hint in enumerate(assignment.hints, 1):
             print(f"hint {number} gives away: {hint.gives_away}")
         print(f"the first: {TOOL} hint {assignment.name} 1")
-        return
-    if not 1 <= options.number <= len(assignment.hints):
+    elif not 1 <= options.number <= len(assignment.hints):
         raise CourseError(f"{assignment.name} has hints 1 to {len(assignment.hints)}; take one of them")
-    print(assignment.hints[options.number - 1].text)
+    else:
+        print(assignment.hints[options.number - 1].text)
 
 
-def _questions(options: argparse.Namespace) -> None:
-    assignment, variant = _chosen(options)
+def _questions(options: argparse.Namespace, assignment: Assignment, variant: str) -> None:
     key = _secret(options) if options.secret_file else PUBLIC
     for number, text in enumerate(assignment.questions(options.student, variant, key), 1):
         print(f"{number}. {text}\n")
@@ -239,8 +213,7 @@ def _questions(options: argparse.Namespace) -> None:
 
 
 # ---------------------------------------------------------------- for instructors
-def _grade(options: argparse.Namespace) -> None:
-    assignment, variant = _chosen(options)
+def _grade(options: argparse.Namespace, assignment: Assignment, variant: str) -> None:
     secret = _secret(options)
     one = functools.partial(_graded, assignment.folder, variant, secret, options.trust)
     if options.csv:
@@ -248,11 +221,9 @@ def _grade(options: argparse.Namespace) -> None:
     student = options.student or _student(options.metadata)
     found, problem = one(options.file, student, options.gradescope)
     for mark in found:
-        print(f"  {mark.score:5.2f} of {mark.most:5.2f}  {mark.name}")
-    print(
-        f"{sum(mark.score for mark in found):.2f} of {sum(mark.most for mark in found):.2f} points; "
-        f"{assignment.points - sum(mark.most for mark in found):.2f} more are for the paragraph"
-    )
+        print(f"  {mark.score:5.2f} of {mark.max_score:5.2f}  {mark.name}")
+    score, most = sum(mark.score for mark in found), sum(mark.max_score for mark in found)
+    print(f"{score:.2f} of {most:.2f} points; {assignment.points - most:.2f} more are for the paragraph")
     if problem:
         raise CourseError(problem)
 
@@ -321,36 +292,30 @@ def _submissions(options: argparse.Namespace) -> dict[classroom.Student, list[Pa
     return found
 
 
-def _statistics(options: argparse.Namespace) -> None:
-    assignment, _ = _chosen(options)
+def _statistics(options: argparse.Namespace, assignment: Assignment, _: str) -> None:
     for said in classroom.statistics(assignment, classroom.read_table(options.table)):
         print(said)
 
 
-def _export(options: argparse.Namespace) -> None:
-    assignment, _ = _chosen(options)
+def _export(options: argparse.Namespace, assignment: Assignment, _: str) -> None:
     for path in filter(None, (options.canvas, options.moodle)):
         classroom.export(assignment, classroom.read_table(options.table), path, path is options.canvas)
         print(f"wrote {path}")
 
 
-def _copies(options: argparse.Namespace) -> None:
-    assignment, _ = _chosen(options)
+def _copies(options: argparse.Namespace, assignment: Assignment, _: str) -> None:
     print(f"wrote {classroom.copies(assignment, _submissions(options), options.to)} submissions and the starter into {options.to}")
 
 
-def _show(options: argparse.Namespace) -> int:
-    assignment, variant = _chosen(options)
-    _known(assignment, options.item)
-    file = options.file or Path(assignment.file)
-    text = in_variant(read_submission(file, assignment), variant)
+def _show(options: argparse.Namespace, assignment: Assignment, variant: str) -> int:
+    file, text = _mine(options, assignment, variant)
     with Sitting(assignment, text, variant, trusted=True) as sitting:
         found = next(sitting.run([options.item]), None)
     if found is None or found.passed:
         print(f"nothing to show: {options.item} " + ("passes" if found else "has no visible case"))
         return int(found is None)
     print(detail(found, assignment.name, file))
-    drawn = picture(found, text, assignment.returns)
+    drawn = picture(found, text, assignment)
     if drawn is None:
         print("There is no picture of such a case.")
         return 1
@@ -365,17 +330,13 @@ def _show(options: argparse.Namespace) -> int:
 
 def _student(metadata: Path | None) -> str:
     """The student's address, from Gradescope's file."""
-    if metadata is None:
-        return ""
     try:
-        users = json.loads(metadata.read_text(encoding="utf-8"))["users"]
-        return str(users[0]["email"])
+        return str(json.loads(metadata.read_text(encoding="utf-8"))["users"][0]["email"]) if metadata else ""
     except (OSError, ValueError, LookupError, TypeError):
         return ""
 
 
-def _release(options: argparse.Namespace) -> None:
-    assignment, variant = _chosen(options)
+def _release(options: argparse.Namespace, assignment: Assignment, variant: str) -> None:
     roster = [each.address for each in classroom.read_roster(options.roster)] if options.roster else []
     for path in release(assignment, variant, _secret(options), options.to, roster):
         print(f"wrote {path}")

@@ -42,6 +42,7 @@ from typing import Any
 from ..errors import MinisitchError
 from ..errors.lazy import lazy
 from .items import PUBLIC, Drawing, GradedItem, Prediction, restored, seeded
+from .kernels import KernelRun
 
 SOLUTION = re.compile(
     r"^(?P<pad> *)# solution: (?P<name>.+)\n(?P<body>(?:.*\n)*?)(?P=pad)# end solution\n", re.M
@@ -213,6 +214,11 @@ class Assignment:
         with own_files(self.folder, f"items.py of {self.name}"):
             return self.module.RETURNS
 
+    @property
+    def functions(self) -> list[str]:
+        """The functions that are asked for and are no kernels."""
+        return [name for name, kind in self.returns.items() if kind is not KernelRun]
+
     @lazy
     def hints(self) -> list[Hint]:
         text = (self.folder / "hints.md").read_text(encoding="utf-8")
@@ -306,9 +312,8 @@ def find_assignments(where: Path | None = None) -> dict[str, Assignment]:
     """The assignments by name: of a folder, else of the working folder, else of the repository. Raises CourseError."""
     places = [where] if where else [Path.cwd(), Path.cwd() / "tutorials" / "assignments", HOME]
     for place in places:
-        itself = [place] if (place / "assignment.toml").is_file() else []
-        if folders := itself or [path.parent for path in sorted(place.glob("*/assignment.toml"))]:
-            found = [Assignment(folder) for folder in folders]
+        paths = sorted(place.glob("assignment.toml")) or sorted(place.glob("*/assignment.toml"))
+        if found := [Assignment(path.parent) for path in paths]:
             found.sort(key=lambda each: (int(re.sub(r"\D", "", each.name) or 0), each.name))
             return {each.name: each for each in found}
     raise CourseError(

@@ -43,7 +43,6 @@ ENVIRONMENT = {
     "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "LC_ALL": "C.UTF-8",
 }
 PACKAGE = Path(__file__).resolve().parent.parent
-WAYS_TO_DIE = "os._exit, a crash, or too much memory does that"
 
 
 def imported_library(source: str) -> list[str]:
@@ -73,7 +72,7 @@ class NoAnswer(MinisitchError):
         self.kind, self.text, self.line = kind, text, line
 
 
-class Cage:
+class Cage(contextlib.AbstractContextManager["Cage"]):
     """One submission, in one process.
 
     ``source`` is its text and ``file`` the name that messages call it by. ``trusted`` accepts a
@@ -96,7 +95,7 @@ class Cage:
         self.unread = b""
         self.printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed by ``close``
         answers, write_end = os.pipe()
-        self.answers = answers
+        self.answers = open(answers, "rb", buffering=0)  # noqa: SIM115 - closed by ``close``
         self.process = subprocess.Popen(
             # -s -S -P: no installed packages, no folder of the script. PYTHONHASHSEED: sets of strings have one order
             [sys.executable, *"-s -S -P -u".split(), PACKAGE / "course" / "child.py", str(write_end)],
@@ -111,9 +110,8 @@ class Cage:
         os.close(write_end)
         try:
             self.protections = self._start(source, trusted, module, limits)
-            self.names: list[str] = (
-                [] if module else self._question({"load": file, "source": source}, (), seconds)
-            )
+            if not module:
+                self._question({"load": file, "source": source}, (), seconds)
         except BaseException as problem:
             if isinstance(problem, NoAnswer) and problem.kind == "error":
                 problem.kind = "file"
@@ -138,9 +136,6 @@ class Cage:
         if not trusted and not found["landlock"]:
             raise CageError("Landlock could not be set up here; give --trust if you trust the submission")
         return found
-
-    def __enter__(self) -> Cage:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -173,13 +168,10 @@ class Cage:
         return self._question({"name": name}, (), self.seconds)
 
     def _question(self, question: dict[str, Any], functions: Any, seconds: float) -> Any:
-        if not self.alive or select.select([self.answers], [], [], 0)[0] or self.unread:
-            self._fail(
-                "forged" if self.alive else "died",
-                "it wrote to the answer pipe before it was asked"
-                if self.alive
-                else "its process had ended before it was asked",
-            )
+        if not self.alive:
+            self._fail("died", "its process had ended before it was asked")
+        if self.unread or select.select([self.answers], [], [], 0)[0]:
+            self._fail("forged", "it wrote to the answer pipe before it was asked")
         self.number += 1
         self._say({"id": self.number, **question})
         deadline = time.monotonic() + seconds
@@ -192,19 +184,14 @@ class Cage:
                 self._fail("forged", "what came through the answer pipe is no answer to the question")
             if function is None:
                 return found
+            signature = inspect.signature(function)
             try:
-                inspect.signature(function).bind(*found[1])
-            except TypeError:
-                names = ", ".join(inspect.signature(function).parameters)
-                self._fail(
-                    "error",
-                    f"it calls the function that it was given with {count(len(found[1]), 'argument')}; the arguments are ({names})",
-                )
-            try:
+                signature.bind(*found[1])
                 value = function(*found[1])
             except Exception as problem:
-                said = f"{type(problem).__name__}: {str(problem)[:300]}"
-                self._fail("error", f"the function that it was given refuses the arguments of a call: {said}")
+                given = f"{count(len(found[1]), 'argument')}; the arguments are {signature}"
+                said = f"{type(problem).__name__}: {problem!s:.300}"
+                self._fail("error", f"it calls the function that it was given with {given}: {said}")
             self._say({"value": encode(value)})
         self._fail("time", f"it called a function that it was given more than {MOST_CALLS:,} times")
 
@@ -238,10 +225,10 @@ class Cage:
         while b"\n" not in chunks[-1]:
             if not select.select([self.answers], [], [], max(0.0, end - time.monotonic()))[0]:
                 self._fail("time", f"it did not answer within {seconds:g} s")
-            chunks.append(os.read(self.answers, 1 << 16))
+            chunks.append(self.answers.read(1 << 16))
             length += len(chunks[-1])
             if not chunks[-1]:
-                self._fail("died", f"its process ended before it answered; {WAYS_TO_DIE}")
+                self._fail("died", "its process ended before it answered; os._exit, a crash, or too much memory does that")
             if length > self.longest:
                 self._fail("forged", f"its answer is longer than {self.longest >> 20} MB")
         line, _, self.unread = b"".join(chunks).partition(b"\n")
@@ -275,7 +262,5 @@ class Cage:
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()
-        if self.answers >= 0:
-            os.close(self.answers)
-            self.answers = -1
+        self.answers.close()
         self.printed.close()

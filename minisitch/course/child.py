@@ -84,17 +84,9 @@ def encode(value: Any) -> Any:
         if isinstance(value, types):
             return {kind: [encode(each) for each in value]}
     name = f"{type(value).__module__}.{type(value).__name__}".removeprefix("builtins.")
-    advice = (
-        "x.tolist()"
-        if name == "numpy.ndarray"
-        else "int(x) or float(x)"
-        if name.startswith("numpy.")
-        else ""
-    )
-    raise TypeError(
-        f"a {name} is in what you return; return plain numbers, strings, lists, tuples, sets and dicts"
-        + (f": write {advice}" if advice else "")
-    )
+    advice = ": write x.tolist()" * name.startswith("numpy.")  # arrays and numbers have it
+    wanted = "return plain numbers, strings, lists, tuples, sets and dicts"
+    raise TypeError(f"a {name} is in what you return; {wanted}{advice}")
 
 
 def decode(value: Any, callback: Callable[[int], Any] | None = None) -> Any:
@@ -139,10 +131,8 @@ def readable_paths(numpy_folder: str) -> list[str]:
 def _close_files(version: int, paths: list[str]) -> None:
     """Landlock: from here on this process reads ``paths`` alone, and writes nothing. Raises OSError."""
     files = (1 << (13 if version < 2 else 14 if version < 3 else 15 if version < 5 else 16)) - 1
-    rights = struct.pack(
-        "QQQ", files, 3, 3
-    )  # all of the file system, of TCP, of signals and abstract sockets
-    rights = rights[: 8 if version < 4 else 16 if version < 6 else 24]
+    # All of the file system, of TCP, of signals and abstract sockets.
+    rights = struct.pack("QQQ", files, 3, 3)[: 8 if version < 4 else 16 if version < 6 else 24]
     rules = _system_call(LANDLOCK_CREATE, rights, ctypes.c_size_t(len(rights)), 0)
     for path in paths:
         try:
@@ -247,11 +237,8 @@ class Conversation:
         try:
             self.say(value=encode(self._value(question)))
         except BaseException as error:  # SystemExit too: an early exit is no answer
-            lines = [
-                frame.lineno
-                for frame in traceback.extract_tb(error.__traceback__)
-                if frame.filename == self.file
-            ]
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [frame.lineno for frame in frames if frame.filename == self.file]
             if isinstance(error, SyntaxError) and error.filename == self.file:
                 lines = [error.lineno]
             name = type(error).__name__
@@ -267,7 +254,7 @@ class Conversation:
             sys.modules["submission"] = module  # dataclasses look their module up
             self.names = module.__dict__
             exec(compile(question["source"], self.file, "exec"), self.names)
-            return sorted(name for name in self.names if not name.startswith("_"))
+            return None
         name = question["name"]
         if name not in self.names:
             raise NameError(f"the file defines no {name}")

@@ -177,7 +177,7 @@ def write_row(file: TextIO, cells: Iterable[str]) -> None:
 def page(assignment: Assignment, student: Student, marks: Sequence[Mark], score: float, days: int) -> str:
     """What a student sees of a grading, as HTML."""
     late = f", {count(days, 'day')} late" * bool(days)
-    cells = [(mark.name, f"{mark.score:g} of {mark.most:g}", printable(mark.output)) for mark in marks]
+    cells = [(mark.name, f"{mark.score:g} of {mark.max_score:g}", printable(mark.output)) for mark in marks]
     rows = "".join(f"<tr><td>{escape(name)}<td>{points}<td><pre>{escape(said)}</pre>" for name, points, said in cells)
     head = f"{assignment.name} {assignment.title}: {score:.2f} of {assignment.points:g} points{late}"
     return (

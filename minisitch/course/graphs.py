@@ -9,6 +9,7 @@ its result. Numbers are names: they say nothing about the order. Kinds are "inpu
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from .items import Drawing
@@ -31,10 +32,8 @@ def draw_operations(
     for place, each in enumerate(ids[inputs:], inputs):
         kind = at.random.choice(kinds)
         before = ids[max(0, place - near) : place]
-        operands = [
-            at.random.choice(before)
-            for _ in range(1 if kind == "reduce" else at.random.choice((1, 2)))
-        ]
+        arity = 1 if kind == "reduce" else at.random.choice((1, 2))
+        operands = [at.random.choice(before) for _ in range(arity)]
         size = max(ops[operand][2] for operand in operands)
         if kind == "reduce":
             size = max(1, size // at.random.choice(COLUMNS))
@@ -82,14 +81,11 @@ def circle(ops: Operations, kernels: Sequence[Sequence[int]]) -> list[int]:
     for each, (_, operands, _) in ops.items():
         if each in place:
             waits[place[each]] |= {place[one] for one in operands if one in place}
-    for at, others in waits.items():
-        others.discard(at)
-    while ready := [at for at, others in waits.items() if not others]:
-        for at in ready:
-            del waits[at]
-        for others in waits.values():
-            others.difference_update(ready)
-    return sorted(waits)
+    try:
+        TopologicalSorter({at: others - {at} for at, others in waits.items()}).prepare()
+    except CycleError as problem:
+        return sorted(set(problem.args[1]))
+    return []
 
 
 # ---------------------------------------------------------------- what a submission plans for

@@ -68,10 +68,8 @@ def submissions(assignment: Assignment) -> tuple[dict[bytes, bytes], dict[bytes,
     """
     home, solution = assignment.folder.parent, assignment.text("solution.py", assignment.variant)
     programs = assignment.name == ASSIGNMENTS[0]
-    attacks = {
-        f"{path.stem}.py".encode(): path.read_bytes()
-        for path in home.glob("hostile/*.py" if programs else "hostile/kernels/*.txt")
-    }
+    found = home.glob("hostile/*.py" if programs else "hostile/kernels/*.txt")
+    attacks = {f"{path.stem}.py".encode(): path.read_bytes() for path in found}
     if not attacks:
         raise CourseError(f"there are no attacks in {home / 'hostile'}")
     honest = {b"solution.py": solution.encode()}
@@ -106,19 +104,16 @@ def grade_attacks(
         command += ["--secret", "of hostile alone", "--csv", "table.csv", "--jobs", "2"]
         command += ["--assignments", str(assignment.folder)]
         kept = [each for each in ("PATH", "PYTHONPATH", "LANG") if each in os.environ]
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=place,
-            env={each: os.environ[each] for each in kept} | {"TMPDIR": place},
-            user=user, group=user, extra_groups=[] if user is not None else None,
-        )
         try:
-            said, _ = process.communicate(timeout=LIMIT_SECONDS)
+            process = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=place,
+                env={each: os.environ[each] for each in kept} | {"TMPDIR": place},
+                user=user, group=user, extra_groups=[] if user is not None else None, timeout=LIMIT_SECONDS,
+            )
             if process.returncode:
-                problems.append(f"the grader ended with {process.returncode}: {said.strip()[-300:]}")
+                problems.append(f"the grader ended with {process.returncode}: {process.stdout.strip()[-300:]}")
             rows = {row["student"]: row for row in read_table(Path(place, "table.csv"))}
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
             problems.append(f"the grader ran longer than {LIMIT_SECONDS:g} s")
         except OSError as problem:
             problems.append(f"there is no table: {problem}")
@@ -154,11 +149,5 @@ def _orphans(before: set[int]) -> list[int]:
 
 def _files_left(place: Path) -> list[str]:
     """Files that an attack wrote, where anyone may write, and in the grader's own folder."""
-    found = [
-        path
-        for folder in (Path("/tmp"), Path("/dev/shm"), Path("/var/tmp"), Path.cwd())
-        if folder.is_dir()
-        for path in folder.glob(f"{MARK}*")
-    ]
-    found += [path for path in place.iterdir() if path.name != "table.csv"]
-    return [str(path) for path in found]
+    found = [path for folder in ("/tmp", "/dev/shm", "/var/tmp", ".") for path in Path(folder).glob(f"{MARK}*")]
+    return [str(path) for path in (*found, *place.iterdir()) if path.name != "table.csv"]

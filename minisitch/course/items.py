@@ -21,6 +21,7 @@ import hmac
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from types import GenericAlias
 from typing import Any, get_args, get_origin
 
 import numpy as np
@@ -88,9 +89,8 @@ class GradedItem:
 
     def has(self, hidden: bool) -> bool:
         """Whether there are cases, visible or hidden."""
-        return bool(self.draw and (self.hidden if hidden else self.visible)) or bool(
-            self.examples and not hidden
-        )
+        drawn = self.draw and (self.hidden if hidden else self.visible)
+        return bool(drawn or (self.examples and not hidden))
 
 
 @dataclass(frozen=True)
@@ -159,9 +159,7 @@ def conforms(value: Any, kind: Any) -> bool:
     if type(value) is not origin:
         return False
     if origin is dict:
-        return all(
-            conforms(key, inner[0]) and conforms(each, inner[1]) for key, each in value.items()
-        )
+        return all(conforms(pair, GenericAlias(tuple, inner)) for pair in value.items())
     if origin is tuple and inner[-1] is not ...:
         return len(value) == len(inner) and all(map(conforms, value, inner))
     return all(conforms(each, inner[0]) for each in value)

@@ -15,7 +15,7 @@ process serves all submissions, because it takes long to start.
 import ast
 import atexit
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ import numpy as np
 from ..errors import KernelBug
 from ..simt import SHARED_BYTES, ArrayBytes, LaunchError, Traffic, step
 from .cage import LIMITS, Cage, NoAnswer
+from .items import plain, restored
 
 SECONDS = 15.0  # of one launch; by far the most of them are refused for their rounds before
 ROUNDS = 200_000  # of all loops of one launch
@@ -33,7 +34,6 @@ LIMITS_OF_STEPPER = {name: limit for name, limit in LIMITS.items() if name != "R
 }
 MOST_RACES = 2  # pairs of lines: one missing barrier makes no more, and more is not nearly right
 OF_ORDER = ("race", "unwritten-read", "wrong-owner")  # rules that a missing barrier breaks
-OTHER_RULES = ("parameters", "too long")  # that a launch finds, beside those of ``simt``
 
 
 class Refusal(NoAnswer):
@@ -65,6 +65,11 @@ class KernelLaunch:
     what: str = ""
     given: str = ""
     most: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What ``simt.step`` takes beside arrays and sizes."""
+        return {each: getattr(self, each) for each in ("seed", "inputs", "outputs", "queues", "wave", "shared")}
 
     def __str__(self) -> str:
         shapes = ", ".join(
@@ -106,11 +111,10 @@ class Bench:
 
     def ask(self, name: str, *arguments: Any, times: int = 1, seconds: float | None = None) -> Any:
         """Launch the kernel ``name`` as a ``KernelLaunch`` says. Returns a ``KernelRun``."""
-        (launch,) = arguments
-        fields = _fields(launch)
-        key = f"{name} {fields}"
+        (launch,) = map(plain, arguments)
+        key = f"{name} {launch}"
         if key not in self.found:
-            self.found[key] = self._question("launched", self.source, name, self.functions, fields)
+            self.found[key] = self._question("launched", self.source, name, self.functions, launch)
         found = self.found[key]
         refusal = Refusal(found["rule"], found["text"], found["line"]) if "rule" in found else None
         if refusal and "counts" not in found:
@@ -120,7 +124,7 @@ class Bench:
             for each in ("touched", "queues")
         )
         traffic = Traffic(**found["counts"], touched=touched, queues=queues)
-        return KernelRun(dict(_arrays(found["arrays"])), traffic, found["kernel"], found["share"], refusal)
+        return KernelRun(restored(found["arrays"], {}), traffic, found["kernel"], found["share"], refusal)
 
     def value(self, name: str) -> Any:
         """What the file assigns to ``name``, if that is plain."""
@@ -151,38 +155,16 @@ def _end() -> None:
         _processes.pop(os.getpid()).close()
 
 
-def _fields(launch: KernelLaunch) -> dict[str, Any]:
-    return {**vars(launch), "arrays": _plain(launch.arrays)}
-
-
-def _plain(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrays as numbers in lists, which JSON can hold."""
-    return {
-        name: (each.dtype.name, each.shape, each.ravel().tolist())
-        if isinstance(each, np.ndarray)
-        else each
-        for name, each in arrays.items()
-    }
-
-
-def _arrays(plain: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, each in plain.items():
-        if isinstance(each, tuple):
-            dtype, shape, values = each
-            each = np.array(values, dtype).reshape(shape)
-        yield name, each
-
-
 # ---------------------------------------------------------------- in the process that steps
-def launched(source: str, name: str, functions: Sequence[str], fields: dict[str, Any]) -> Any:
-    """Launch a kernel. Returns arrays and counts as plain values, or the rule that it breaks.
+def launched(source: str, name: str, functions: Sequence[str], data: Any) -> Any:
+    """Launch a kernel, as ``data`` says. Returns arrays and counts as plain values, or the rule that it breaks.
 
     Raises NotImplementedError for the kernel of a starter, and NameError for one that is not there.
     """
     if len(source) > LONGEST_TEXT:
         said = f"the file has {len(source):,} characters; {LONGEST_TEXT:,} are the most"
         return {"rule": "too long", "text": said, "line": 0}
-    launch = KernelLaunch(**{**fields, "arrays": dict(_arrays(fields["arrays"]))})
+    launch = restored(data, {"KernelLaunch": KernelLaunch})
     try:
         text = kernel_text(source, name, functions)
         if launch.given and plain_text(text, name) == plain_text(launch.given, name):
@@ -192,7 +174,7 @@ def launched(source: str, name: str, functions: Sequence[str], fields: dict[str,
         refused = {"rule": bug.rule, "text": without_cure(bug), "line": bug.line}
         if bug.rule not in OF_ORDER:
             return refused
-        launch = KernelLaunch(**{**fields, "arrays": dict(_arrays(fields["arrays"]))})
+        launch = restored(data, {"KernelLaunch": KernelLaunch})  # the first has written into its arrays
         try:
             found = _stepped(text, name, launch, lockstep=True)
         except KernelBug:
@@ -206,14 +188,13 @@ def launched(source: str, name: str, functions: Sequence[str], fields: dict[str,
 
 def _stepped(text: str, name: str, launch: KernelLaunch, lockstep: bool = False) -> dict[str, Any]:
     """What a launch leaves and counts, as plain values. Raises KernelBug, LaunchError."""
-    options = {each: getattr(launch, each) for each in ("seed", "inputs", "outputs", "queues", "wave", "shared")}
     traffic = step(
-        text, launch.arrays, launch.grid, launch.block, name=name, rounds=ROUNDS, lockstep=lockstep, **options
+        text, launch.arrays, launch.grid, launch.block, name=name, rounds=ROUNDS, lockstep=lockstep, **launch.options
     )
     counts = {each: value for each, value in vars(traffic).items() if isinstance(value, int)}
     share = 100 * counts["critical_path"] * launch.grid * launch.block // max(1, counts["work"])
     return {
-        "arrays": _plain(launch.arrays), "counts": counts, "share": share, "touched": dict(traffic.touched),
+        "arrays": plain(launch.arrays), "counts": counts, "share": share, "touched": dict(traffic.touched),
         "queues": dict(traffic.queues), "kernel": plain_text(text, name),
     }
 
@@ -235,8 +216,7 @@ def measured(
     The same barriers, so many ``times`` the operations, and so many times the ``accesses``: a kernel may keep in
     memory what another computes again.
     """
-    fields = {**vars(launch), "arrays": _plain(launch.arrays), "given": ""}
-    runs = [launched(source, name, functions, fields) for source in sources]
+    runs = [launched(source, name, functions, plain(replace(launch, given=""))) for source in sources]
     found = [{**each["counts"], "share": each["share"]} for each in runs]
     most = {each: max(counts[each] for counts in found) for each in found[0]}
     factors = dict.fromkeys(("thread_work", "critical_path", "share"), times)

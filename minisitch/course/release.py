@@ -33,7 +33,6 @@ cd /autograder/source
     --variant {variant} --secret-file /autograder/source/secret --metadata /autograder/submission_metadata.json \\
     --gradescope /autograder/results/results.json
 """
-TIME = (1980, 1, 1, 0, 0, 0)  # of every file of the zip: two releases are the same bytes
 
 
 def release(assignment: Assignment, variant: str, secret: str, to: Path, roster: Sequence[str] = ()) -> list[Path]:
@@ -54,14 +53,12 @@ def release(assignment: Assignment, variant: str, secret: str, to: Path, roster:
     for name, text in student_files(assignment, variant, secret, roster):
         (student / name).parent.mkdir(exist_ok=True)
         (student / name).write_text(text, encoding="utf-8")
-    (to / f"{assignment.name}-autograder.zip").unlink(missing_ok=True)
     archive = to / f"{assignment.name}-autograder.zip"
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
+    with zipfile.ZipFile(archive, "w") as zipped:
         for name, data, mode in _archived(assignment, variant, secret):
-            entry = zipfile.ZipInfo(name, TIME)
+            entry = zipfile.ZipInfo(name)  # of 1980: two releases are the same bytes
             entry.external_attr = mode << 16
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            zipped.writestr(entry, data)
+            zipped.writestr(entry, data, zipfile.ZIP_DEFLATED)
     return [student, archive]
 
 
@@ -84,30 +81,18 @@ def student_files(
         "questions": {student_key(each): assignment.questions(each, variant, secret) for each in roster},
     }
     yield "cases.json", json.dumps(recorded) + "\n"
-    facts = (
-        (assignment.folder / "assignment.toml")
-        .read_text(encoding="utf-8")
-        .partition("[variants]")[0]
-    )
+    facts = assignment.text("assignment.toml", variant).partition("[variants]")[0]
     yield "assignment.toml", f'{facts}[variants]\n{variant} = "{assignment.variants[variant]}"\n'
 
 
 def leaked_lines(assignment: Assignment, variant: str) -> list[str]:
     """Lines of the solution that a student's folder holds. Lines of fewer than 24 characters say too little to count."""
-    secret_lines = {
-        line
-        for match in SOLUTION.finditer(assignment.text("solution.py", variant))
-        for line in written(match["body"])
-        if len(line) >= 24
-    }
+    parts = [match["body"] for match in SOLUTION.finditer(assignment.text("solution.py", variant))]
+    secret_lines = {line for part in parts for line in written(part) if len(line) >= 24}
     if (assignment.folder / "given.py").exists():
         secret_lines -= set(written(assignment.starter(variant)))
-    return [
-        f"{name}: {line}"
-        for name, text in student_files(assignment, variant)
-        for line in written(text)
-        if line in secret_lines
-    ]
+    files = student_files(assignment, variant)
+    return [f"{name}: {line}" for name, text in files for line in written(text) if line in secret_lines]
 
 
 def _archived(
@@ -115,20 +100,12 @@ def _archived(
 ) -> Iterator[tuple[str, bytes, int]]:
     """Every file of the zip: its name, its bytes, its rights."""
     yield "setup.sh", SETUP.encode(), 0o755
-    yield (
-        "run_autograder",
-        RUN.format(name=assignment.name, folder=assignment.folder.name, variant=variant).encode(),
-        0o755,
-    )
+    run = RUN.format(name=assignment.name, folder=assignment.folder.name, variant=variant)
+    yield "run_autograder", run.encode(), 0o755
     yield "secret", secret.encode(), 0o600
-    for name in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE"):
-        yield name, (REPOSITORY / name).read_bytes(), 0o644
-    package = sorted(
-        path
-        for path in (REPOSITORY / "minisitch").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    )
-    for path in package:
+    package = sorted(path for path in (REPOSITORY / "minisitch").rglob("*") if "__pycache__" not in path.parts)
+    tops = [REPOSITORY / name for name in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE")]
+    for path in filter(Path.is_file, [*tops, *package]):
         yield str(path.relative_to(REPOSITORY)), path.read_bytes(), 0o644
     for path in sorted(assignment.folder.glob("*.py")):  # an oracle counts the work of right kernels
         yield f"{assignment.folder.name}/{path.name}", path.read_bytes(), 0o600

@@ -14,9 +14,10 @@ from typing import Any
 from ..errors import MinisitchError
 from .assignment import Assignment, own_files
 from .items import PREDICTED_SHARE, VISIBLE_SHARE, WRITTEN_SHARE
-from .sitting import DOUBT, Outcome, Sitting, title
+from .sitting import DOUBT, Outcome, Sitting, cut, title
 
 MOST_SHOWN = 700  # characters of a case or a value
+TOOL = "python -m minisitch.course"
 LATER = "after_published"  # when students see hidden items
 
 
@@ -27,17 +28,16 @@ def line(outcome: Outcome) -> str:
 
 def detail(outcome: Outcome, assignment: str, file: Path, drawable: bool = False) -> str:
     """The first failure: its rule, what is wrong, the smallest input, the value, the next step, the commands for it."""
-    tool = "python -m minisitch.course"
-    rows = [("what is wrong", _cut(outcome.why))]
+    rows = [("what is wrong", cut(outcome.why, MOST_SHOWN))]
     if outcome.kind in ("broken", "error", "time", "refused"):
-        rows.append(("smallest input", _cut(str(outcome.case))))
+        rows.append(("smallest input", cut(str(outcome.case), MOST_SHOWN)))
     if outcome.kind == "broken" and outcome.value is not None:
-        rows.append(("your value", _cut(repr(outcome.value))))
+        rows.append(("your value", cut(repr(outcome.value), MOST_SHOWN)))
     rows.append(("next step", _next_step(outcome)))
     if drawable:
-        rows.append(("see it drawn", f"{tool} show {assignment} '{outcome.name}' {file}"))
+        rows.append(("see it drawn", f"{TOOL} show {assignment} '{outcome.name}' {file}"))
     if outcome.kind != "course":
-        rows.append(("check again", f"{tool} check {assignment} {file} --item '{outcome.name}'"))
+        rows.append(("check again", f"{TOOL} check {assignment} {file} --item '{outcome.name}'"))
     return "\n".join([f"{outcome.name}: {outcome.item.rule}", *(f"  {name:<14}  {text}" for name, text in rows)])
 
 
@@ -81,33 +81,22 @@ def after_passing(sitting: Sitting) -> Iterator[str]:
         yield f"next: {assignment.next}"
 
 
-def _cut(text: str) -> str:
-    return (
-        text
-        if len(text) <= MOST_SHOWN
-        else text[:MOST_SHOWN] + f" ... ({len(text):,} characters in all)"
-    )
-
-
 # ---------------------------------------------------------------- Gradescope
 @dataclass(frozen=True)
 class Mark:
-    """One line of a result: what it is worth, and what it got."""
+    """One line of a result: what it is worth, and what it got. The names are Gradescope's."""
 
     name: str
     number: str
-    most: float
+    max_score: float
     score: float
     output: str
     visibility: str
 
     def record(self) -> dict[str, Any]:
         """As Gradescope's ``tests`` has it."""
-        return {
-            "name": self.name, "number": self.number, "score": self.score, "max_score": self.most,
-            "status": "passed" if self.score == self.most else "failed", "output": self.output,
-            "output_format": "text", "visibility": self.visibility,
-        }
+        status = "passed" if self.score == self.max_score else "failed"
+        return {**vars(self), "status": status, "output_format": "text"}
 
 
 def blank_marks(assignment: Assignment, output: str = "not run") -> list[Mark]:
@@ -134,20 +123,19 @@ def marks(sitting: Sitting, student: str) -> Iterator[list[Mark]]:
     yield found
     for outcome in sitting.run():
         blank = found[places[outcome.name]]
-        score = blank.most if outcome.passed else 0.0
+        score = blank.max_score if outcome.passed else 0.0
         found[places[outcome.name]] = replace(blank, score=score, output=_told(outcome))
         yield found
     predicted = sitting.predicted() if student else []
     for at, truth in enumerate(sitting.answers(student)):
         place = len(found) - len(sitting.assignment.predictions) + at
         blank = found[place]
-        right = (len(predicted) > at and type(predicted[at]) is type(truth) and predicted[at] == truth)
-        told = "right" if right else "wrong"
+        said = predicted[at] if len(predicted) > at else None
+        right = type(said) is type(truth) and said == truth
+        told = "right" if right else "not answered" if said is None else "wrong"
         if not student:
             told = "no student is known, so there was no question"
-        elif len(predicted) <= at or predicted[at] is None:
-            told = "not answered"
-        found[place] = replace(blank, score=blank.most if right else 0.0, output=told)
+        found[place] = replace(blank, score=blank.max_score if right else 0.0, output=told)
     yield found
 
 
@@ -156,8 +144,8 @@ def _told(outcome: Outcome) -> str:
         return outcome.item.rule
     if outcome.hidden:
         return f"{outcome.item.rule} {DOUBT.get(outcome.kind, 'It does not hold').capitalize()}. This case is hidden."
-    case = "" if outcome.case is None else _cut(str(outcome.case)) + "\n"
-    return f"{outcome.item.rule}\n{case}{_cut(outcome.why)}"
+    case = "" if outcome.case is None else cut(str(outcome.case), MOST_SHOWN) + "\n"
+    return f"{outcome.item.rule}\n{case}{cut(outcome.why, MOST_SHOWN)}"
 
 
 def results(found: Sequence[Mark], seconds: float) -> dict[str, Any]:

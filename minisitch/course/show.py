@@ -26,17 +26,16 @@ from .kernels import KernelLaunch, KernelRun, kernel_text
 from .sitting import Outcome
 
 
-def picture(outcome: Outcome, source: str, returns: Mapping[str, Any]) -> Picture | None:
-    """The picture of a failing case. ``returns`` is the type of what each function returns."""
+def picture(outcome: Outcome, source: str, assignment: Assignment) -> Picture | None:
+    """The picture of a failing case."""
     case = getattr(outcome.case, "graph", outcome.case)
     if hasattr(case, "drawn"):
         case = case.drawn(outcome)
     if isinstance(case, Picture):
         return case
     if isinstance(case, KernelLaunch):
-        name = _kernel_of(case, returns)
-        others = [each for each, kind in returns.items() if kind is not KernelRun]
-        return _film(case, kernel_text(source, name, others), name)
+        name = _kernel_of(case, assignment)
+        return _film(case, kernel_text(source, name, assignment.functions), name)
     if hasattr(case, "readers"):
         return _graph(case.readers, {}, outcome)
     if hasattr(case, "ops"):
@@ -53,16 +52,15 @@ def drawable(outcome: Outcome) -> bool:
 
 def explorer(assignment: Assignment, launch: KernelLaunch, source: str, item: GradedItem) -> KernelExploration:
     """The explorer of a submission's kernel with one launch. What its item and others of the same cases ask for is right."""
-    name = _kernel_of(launch, assignment.returns)
+    name = _kernel_of(launch, assignment)
     judges = [each.judge for each in assignment.items if each is item or (item.draw and each.draw is item.draw)]
 
     def wrong(arrays: Mapping[str, Any]) -> str:
         ran = KernelRun(arrays, Traffic(), source)
         return next(filter(None, (judge(launch, lambda *_, **__: ran) for judge in judges)), "")
 
-    functions = [each for each, kind in assignment.returns.items() if kind is not KernelRun]
     try:
-        text = kernel_text(source, name, functions)
+        text = kernel_text(source, name, assignment.functions)
     except (NotImplementedError, NameError) as problem:
         said = f"{problem}" if isinstance(problem, NameError) else f"{name} is as the starter has it"
         raise CourseError(f"{said}: write the kernel {name} first") from None
@@ -89,13 +87,13 @@ def explored_file(file: Path, kernel: str = "") -> KernelExploration | None:
     source = in_variant(read_submission(file, found), found.variant)
     for item in found.items:
         for case in found.cases(item, PUBLIC, found.variant) if item.has(False) else ():
-            if isinstance(case, KernelLaunch) and kernel in ("", _kernel_of(case, found.returns)):
+            if isinstance(case, KernelLaunch) and kernel in ("", _kernel_of(case, found)):
                 return explorer(found, case, source, item)
     raise CourseError(f"{found.name} launches no kernel {kernel}; explore shows kernels, and check runs {found.file}")
 
 
-def _kernel_of(launch: KernelLaunch, returns: Mapping[str, Any]) -> str:
-    kernels = [name for name, kind in returns.items() if kind is KernelRun]
+def _kernel_of(launch: KernelLaunch, assignment: Assignment) -> str:
+    kernels = [name for name in assignment.returns if name not in assignment.functions]
     return launch.what if launch.what in kernels else kernels[0]
 
 
@@ -106,13 +104,9 @@ def _graph(readers: Mapping[int, list[int]], kinds: Mapping[int, str], outcome: 
     said, colours = outcome.value if isinstance(outcome.value, dict) else {}, {}
     if conforms(outcome.value, list[list[int]]):  # kernels: the values of one have one colour
         colours = {value: PALETTE[n % len(PALETTE)] for n, kernel in enumerate(outcome.value) for value in kernel}
-    boxes = [
-        Box(
-            (f"{value} {kinds.get(value, '')}".strip(), *([f"yours: {said[value]}"] if value in said else ())),
-            colours.get(value, ""),
-        )
-        for value in order
-    ]
+    yours = {value: [f"yours: {each}"] for value, each in said.items()}
+    texts = {value: (f"{value} {kinds.get(value, '')}".strip(), *yours.get(value, ())) for value in order}
+    boxes = [Box(texts[value], colours.get(value, "")) for value in order]
     edges = [Arrow(place[value], place[each]) for value in order for each in readers[value]]
     return layered(boxes, edges, outcome.why)
 
@@ -122,9 +116,8 @@ def _film(launch: KernelLaunch, text: str, name: str) -> Picture | None:
     events: list[FilmEvent] = []
     arrays = {each: np.copy(array) for each, array in launch.arrays.items()}
     block = 0
-    options = {"inputs": launch.inputs, "queues": launch.queues, "wave": launch.wave, "name": name}
     try:
-        step(text, arrays, launch.grid, launch.block, launch.seed, record=events, **options)  # type: ignore[arg-type]
+        step(text, arrays, launch.grid, launch.block, name=name, record=events, **launch.options)
     except KernelBug as bug:
         found = re.match(r"block (\d+)", bug.thread or "")
         block = int(found[1]) if found else 0

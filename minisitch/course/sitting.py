@@ -13,7 +13,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +65,7 @@ class Outcome:
         return self.status == "pass"
 
 
-class Sitting:
+class Sitting(AbstractContextManager["Sitting"]):
     """Runs the items of an assignment against one submission.
 
     ``secret`` adds the hidden items. ``trusted`` accepts a machine without Landlock. ``shrink`` looks for
@@ -85,9 +85,6 @@ class Sitting:
         self.broken: list[str] = []  # what an instructor must mend
         self.last: Any = None
         self.functions: set[str] = set()  # that the item asked about
-
-    def __enter__(self) -> Sitting:
-        return self
 
     def __exit__(self, *_: object) -> None:
         for each in self.examinees.values():
@@ -167,9 +164,7 @@ class Sitting:
             kind = self.assignment.returns.get(name)
             for each in found if times > 1 else [found]:
                 if kind is not None and not conforms(each, kind):
-                    raise NoAnswer(
-                        "broken", f"{name} returns {describe(kind)}; this is {_brief(each)}"
-                    )
+                    raise NoAnswer("broken", f"{name} returns {describe(kind)}; this is {cut(repr(each), 120)}")
             return found
 
         try:
@@ -190,21 +185,18 @@ class Sitting:
 
     def _process(self, name: str) -> Cage | Bench:
         """Who answers for a function: a kernel is stepped, and other functions run in a cage."""
-        kinds = self.assignment.returns
-        is_kernel = kinds.get(name) is KernelRun
+        is_kernel = self.assignment.returns.get(name) is KernelRun
         found = self.examinees.get(is_kernel)
         if found is None or not found.alive:
             if found is not None:
                 found.close()
-            functions = [each for each, kind in kinds.items() if kind is not KernelRun]
             if self.unloadable is not None and not is_kernel:
                 raise self.unloadable
             try:
-                found = (
-                    Bench(self.source, functions)
-                    if is_kernel
-                    else Cage(self.source, self.assignment.file, self.trusted)
-                )
+                if is_kernel:
+                    found = Bench(self.source, self.assignment.functions)
+                else:
+                    found = Cage(self.source, self.assignment.file, self.trusted)
             except NoAnswer as problem:
                 self.unloadable = problem  # no other question would find more than this
                 raise
@@ -237,9 +229,8 @@ class Sitting:
 
     def predicted(self) -> list[Any]:
         """What the submission's PREDICTIONS say. An empty list if it has none, or cannot be asked."""
-        functions = [name for name, kind in self.assignment.returns.items() if kind is not KernelRun]
         try:
-            found = self._process((functions or list(self.assignment.returns))[0]).value("PREDICTIONS")
+            found = self._process((self.assignment.functions or list(self.assignment.returns))[0]).value("PREDICTIONS")
         except NoAnswer:
             return []
         return list(found) if isinstance(found, list | tuple) else []
@@ -282,6 +273,6 @@ def without(values: Iterable[Any], left_out: Any) -> list[Any]:
     return [value for value in values if value != left_out]
 
 
-def _brief(value: Any, most: int = 120) -> str:
-    text = repr(value)
-    return text if len(text) <= most else text[:most] + " ..."
+def cut(text: str, most: int) -> str:
+    """The beginning of a text, and how long it is if that is not all."""
+    return text if len(text) <= most else f"{text[:most]} ... ({len(text):,} characters in all)"

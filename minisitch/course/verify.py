@@ -65,10 +65,7 @@ def trials(assignment: Assignment) -> Iterator[Trial]:
             yield Trial(folder, kind, f"{kind}/{wrong.name}.py", assignment.variant, wrong.text, wrong.refused_by)
 
 
-@functools.cache
-def _read(folder: Path) -> Assignment:
-    """An assignment. One process runs its ``items.py`` once."""
-    return Assignment(folder)
+_read = functools.cache(Assignment)  # one process runs its ``items.py`` once
 
 
 def attempt(trial: Trial) -> TrialResult:
@@ -78,14 +75,12 @@ def attempt(trial: Trial) -> TrialResult:
     with Sitting(
         assignment, trial.text, trial.variant, SECRET, trusted=True, shrink=False
     ) as sitting:
-        return TrialResult(
-            trial.name,
-            _free(sitting) if trial.kind == "free" else
-            {"wrong": _wrong, "serial": _serial, "starter": _starter}.get(trial.kind, _right)(
-                trial, list(sitting.run(trial.refused_by))
-            ),
-            time.monotonic() - began,
-        )
+        if trial.kind == "free":
+            problem = _free(sitting)
+        else:
+            judge = {"wrong": _wrong, "serial": _serial, "starter": _starter}.get(trial.kind, _right)
+            problem = judge(trial, list(sitting.run(trial.refused_by)))
+    return TrialResult(trial.name, problem, time.monotonic() - began)
 
 
 def _right(trial: Trial, outcomes: list[Outcome]) -> str:
@@ -140,9 +135,7 @@ def problems_of_form(assignment: Assignment) -> list[str]:
     found = [what for what, is_so in wrong.items() if is_so]
     for item in assignment.items:
         if unknown := set(item.needs) - set(names[: names.index(item.name)]):
-            found.append(
-                f"{item.name} needs {', '.join(sorted(unknown))}, which is not an item before it"
-            )
+            found.append(f"{item.name} needs {', '.join(sorted(unknown))}, which is no item before it")
         if item.has(False) and not list(assignment.cases(item, PUBLIC, assignment.variant)):
             found.append(f"{item.name} has no visible case")
     return found + [
@@ -158,17 +151,13 @@ def verify(assignments: list[Assignment], jobs: int, say: Callable[[str], None])
     with ProcessPoolExecutor(jobs) as pool:
         for assignment in assignments:
             try:
-                found = [f"{assignment.name}: {text}" for text in problems_of_form(assignment)]
+                found = problems_of_form(assignment)
                 trials_of = list(trials(assignment))
                 findings = list(pool.map(attempt, trials_of))
             except (OSError, CourseError) as problem:
                 trials_of = []
-                found, findings = [f"{assignment.name}: {problem}"], []
-            found += [
-                f"{assignment.name}: {each.name}: {each.problem}"
-                for each in findings
-                if each.problem
-            ]
+                found, findings = [str(problem)], []
+            found += [f"{each.name}: {each.problem}" for each in findings if each.problem]
             tried = Counter(each.kind for each in trials_of)
             right = sum(tried.values()) - tried["wrong"] - tried["serial"] - tried["free"]
             say(
@@ -177,6 +166,6 @@ def verify(assignments: list[Assignment], jobs: int, say: Callable[[str], None])
                 f"{len(found):2} problems, {sum(each.seconds for each in findings):5.1f} s"
             )
             for text in found:
-                say(f"     {text}")
+                say(f"     {assignment.name}: {text}")
             problems += len(found)
     return problems
