@@ -205,5 +205,5 @@ def by_the_queue(case, ask):
     shared = max(run.traffic.thread_shared_loads, run.traffic.thread_shared_stores)
     if shared > most:
         return f"one thread has {shared} accesses of shared memory; {most} are the most"
-    counts = ("thread_loads", "thread_stores", "block_barriers_each")
+    counts = ("thread_loads", "thread_stores", "block_barriers_each", "grid_barriers")
     return too_much(run, case, counts) or _wrong_cell(case, run)
