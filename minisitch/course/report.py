@@ -70,7 +70,8 @@ def after_passing(sitting: Sitting) -> Iterator[str]:
     empty = [n for n in range(1, len(asked) + 1) if given[n - 1 : n] in ([], [None])]
     if empty:
         points = assignment.points * PREDICTED_SHARE * len(empty) / len(asked)
-        yield f"PREDICTIONS {', '.join(map(str, empty))} of {len(asked)} are empty, and worth {points:g} of {assignment.points:g} points"
+        numbers = ", ".join(map(str, empty))
+        yield f"PREDICTIONS {numbers} of {len(asked)} are empty, and worth {points:g} of {assignment.points:g} points"
     if (assignment.folder / "reward.py").exists():
         with own_files(assignment.folder, f"reward.py of {assignment.name}"):
             try:

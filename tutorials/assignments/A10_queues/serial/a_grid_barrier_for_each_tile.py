@@ -8,11 +8,9 @@ def relay(x, y, queue, counters):
     for first in range(0, tiles, 2):
         tile = first + block % 2
         entry = tile % DEPTH * TILE
-        if block < 2:
-            if tile < tiles:
-                queue[entry + thread] = x[tile * TILE + thread] * TWO
+        if block < 2 and tile < tiles:
+            queue[entry + thread] = x[tile * TILE + thread] * TWO
         cuda.cg.this_grid().sync()
-        if block >= 2:
-            if tile < tiles:
-                y[tile * TILE + thread] = queue[entry + 31 - thread]
+        if block >= 2 and tile < tiles:
+            y[tile * TILE + thread] = queue[entry + 31 - thread]
         cuda.cg.this_grid().sync()
