@@ -56,7 +56,8 @@ def right(case, ask):
 
 @item(
     "work",
-    "The result is right, and the threads share the work: the busiest has at most 1.5 times the operations that it has in a good kernel.",
+    "The result is right, and the threads share the work: the busiest has at most 1.5 times the operations that it has in a "
+    "good kernel.",
     weight=2,
     builds=True,
     **SAME,
