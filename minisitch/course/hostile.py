@@ -103,12 +103,12 @@ def grade_attacks(
         command = [sys.executable, *"-m minisitch.course grade".split(), assignment.name, folder]
         command += ["--secret", "of hostile alone", "--csv", "table.csv", "--jobs", "2"]
         command += ["--assignments", str(assignment.folder)]
-        kept = [each for each in ("PATH", "PYTHONPATH", "LANG") if each in os.environ]
+        kept = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH", "LANG")}
         try:
             process = subprocess.run(
                 command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=place,
-                env={each: os.environ[each] for each in kept} | {"TMPDIR": place},
-                user=user, group=user, extra_groups=[] if user is not None else None, timeout=LIMIT_SECONDS,
+                env=kept | {"TMPDIR": place}, user=user, group=user,
+                extra_groups=[] if user is not None else None, timeout=LIMIT_SECONDS,
             )
             if process.returncode:
                 problems.append(f"the grader ended with {process.returncode}: {process.stdout.strip()[-300:]}")

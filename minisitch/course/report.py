@@ -69,9 +69,8 @@ def after_passing(sitting: Sitting) -> Iterator[str]:
     asked = assignment.predictions
     empty = [n for n in range(1, len(asked) + 1) if given[n - 1 : n] in ([], [None])]
     if empty:
-        points = assignment.points * PREDICTED_SHARE * len(empty) / len(asked)
-        numbers = ", ".join(map(str, empty))
-        yield f"PREDICTIONS {numbers} of {len(asked)} are empty, and worth {points:g} of {assignment.points:g} points"
+        worth = f"{assignment.points * PREDICTED_SHARE * len(empty) / len(asked):g} of {assignment.points:g} points"
+        yield f"PREDICTIONS {', '.join(map(str, empty))} of {len(asked)} are empty, and worth {worth}"
     if (assignment.folder / "reward.py").exists():
         with own_files(assignment.folder, f"reward.py of {assignment.name}"):
             try:
