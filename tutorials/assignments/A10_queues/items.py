@@ -9,8 +9,8 @@ import numpy as np
 from minisitch.course import KernelRun, item, second_call
 from minisitch.course.kernels import too_much
 from minisitch.explain.picture import Arrow, Box, layered
-from minisitch.simt import ArrayBytes
 from minisitch.fuse import count as counted
+from minisitch.simt import ArrayBytes
 
 RETURNS = {"depths": list[int], "relay": KernelRun}
 TILE = 32

@@ -1,16 +1,16 @@
 """What draws the cases of A10, and simulates pipelines. It stays at home."""
 
 from __future__ import annotations
+
 from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 
-from pathlib import Path
+from items import TILE, Pipeline
+from minisitch.course import KernelLaunch, prediction
 from minisitch.course.assignment import in_variant
 from minisitch.course.kernels import measured
-from minisitch.course import KernelLaunch, prediction
-
-from items import TILE, Pipeline
-
 
 BLOCKS, DEPTH = 4, 2
 

@@ -1,7 +1,10 @@
 """What draws the cases of A11, and knows the best plans and those to beat. It stays at home."""
 
 from __future__ import annotations
+
 from dataclasses import replace
+
+from items import Program
 from minisitch.course import Drawing, prediction
 from minisitch.course.graphs import (
     Several,
@@ -9,8 +12,6 @@ from minisitch.course.graphs import (
     draw_operations,
     readers,
 )
-
-from items import Program
 
 
 def auto(case: Program) -> list[list[int]]:

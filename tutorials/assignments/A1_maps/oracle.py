@@ -1,11 +1,12 @@
 """What draws the cases of A1, and knows which operations may join. It stays at home."""
 
 from __future__ import annotations
+
 from dataclasses import replace
-from minisitch.course import Drawing, prediction
-from minisitch.course.graphs import Operations, draw_operations, readers
 
 from items import MAPS, Program
+from minisitch.course import Drawing, prediction
+from minisitch.course.graphs import Operations, draw_operations, readers
 
 
 def chain(kinds: str, start: int = 0) -> Operations:
@@ -96,8 +97,6 @@ SQUARE = chain("imhm")
 
 
 SQUARE[3] = ("map", [2, 2], 64)
-
-
 
 
 def _count(case: Program) -> int:

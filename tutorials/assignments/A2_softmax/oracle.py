@@ -1,18 +1,17 @@
 """What draws the launches of A2, and counts the work of right kernels on each. It stays at home."""
 
 from __future__ import annotations
+
 import math
 from pathlib import Path
+
 import numpy as np
 
+from minisitch.course import KernelLaunch, prediction
 from minisitch.course.assignment import in_variant
 from minisitch.course.kernels import measured
-from minisitch.course import KernelLaunch, prediction
-
-
 
 THREADS = 64
-
 
 WIDTHS = (100, 5, 640)  # sizes count up, 2 3 4 and 2 3 4 5 6: so each width comes once
 

@@ -1,17 +1,18 @@
 """What draws the launches of A3, and counts the work of right kernels on each. It stays at home."""
 
 from __future__ import annotations
+
 import functools
 from pathlib import Path
-from minisitch.course.kernels import measured
+
 import numpy as np
+
+from items import NAMES, Six
 from minisitch import KernelBug
 from minisitch.course import KernelLaunch, prediction
 from minisitch.course.assignment import in_variant
+from minisitch.course.kernels import measured
 from minisitch.simt import step
-
-from items import NAMES, Six
-
 
 GIVEN, *RIGHT = (
     Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("given.py", "solution.py", "alternative.py")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 from minisitch.course import item, second_call
 from minisitch.explain.picture import Arrow, Box, layered
 from minisitch.simt.memory import Stamp

@@ -1,21 +1,22 @@
 """What draws the pairs of A4, and asks the stepper's own judge what is true of them. It stays at home."""
 
 from __future__ import annotations
+
 import functools
 import importlib
 import random
 import sys
 from pathlib import Path
+
 import numpy as np
+
 import minisitch as ms
+from items import WARP, Judged, Pair
 from minisitch.course import prediction
 from minisitch.course.assignment import data_file
 from minisitch.simt import step
 from minisitch.simt.memory import Past, Stamp
 from minisitch.testing.seams import SEAMS
-
-from items import Judged, Pair, WARP
-
 
 MOST_PAIRS, MOST_BEFORE = 60, 10  # of one kernel; of one before its race
 

@@ -1,10 +1,11 @@
 """What draws the cases of A5, and knows the spans. It stays at home."""
 
 from __future__ import annotations
+
 from dataclasses import replace
-from minisitch.course import Drawing, prediction
 
 from items import Growth, Values
+from minisitch.course import Drawing, prediction
 
 
 def draw_values(at: Drawing) -> Values:
@@ -58,9 +59,7 @@ def draw_growth(at: Drawing) -> Growth:
     misfits = tuple(sorted(at.random.sample(sorted(far), at.random.choice((0, 1, 2)))))
     return Growth(replace(graph, spans=far), root, misfits, at.random.choice((2, 3, 5, 100)))
 
-
 FIGURE = {0: [1], 1: [2, 3], 2: [4], 3: [4, 5], 4: [6], 5: [6], 6: []}
-
 
 FIGURE_COST = {0: 1, 1: 1, 2: 2, 3: 1, 4: 3, 5: 1, 6: 1}
 

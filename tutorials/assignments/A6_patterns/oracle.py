@@ -1,12 +1,13 @@
 """What draws the cases of A6, and knows the largest gains. It stays at home."""
 
 from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import replace
-from minisitch.course import Drawing, prediction
-from minisitch.course.graphs import Several
 
 from items import Vertices
+from minisitch.course import Drawing, prediction
+from minisitch.course.graphs import Several
 
 
 def mirrored(consumers: Sequence[Sequence[int]]) -> list[list[int]]:

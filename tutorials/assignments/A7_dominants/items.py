@@ -9,8 +9,8 @@ from minisitch.course import item
 from minisitch.course.graphs import Operations, readers, smaller_operations
 from minisitch.course.items import conforms
 from minisitch.explain.picture import thread_map
-from minisitch.stitch.mapping import ThreadMap
 from minisitch.fuse import count as counted
+from minisitch.stitch.mapping import ThreadMap
 
 RETURNS = {"groups": list[tuple[int, list[int]]], "thread_map": dict[str, int]}
 MANY = 8  # times what the device runs at once: such a matrix is large

@@ -1,12 +1,12 @@
 """What draws the cases of A7, and knows the groups and what is preferred. It stays at home."""
 
 from __future__ import annotations
+
 from dataclasses import replace
-from minisitch.course import Drawing, prediction
-from minisitch.course.graphs import draw_operations
 
 from items import MANY, Body, Shape, body
-
+from minisitch.course import Drawing, prediction
+from minisitch.course.graphs import draw_operations
 
 MOST_DRAWS = 8  # until a group has two reduces of different ranks
 

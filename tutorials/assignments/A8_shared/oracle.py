@@ -1,10 +1,11 @@
 """What draws the cases of A8. It stays at home."""
 
 from __future__ import annotations
+
 from dataclasses import replace
-from minisitch.course import Drawing, prediction
 
 from items import Lives, Wishes
+from minisitch.course import Drawing, prediction
 
 
 def draw_lives(at: Drawing) -> Lives:

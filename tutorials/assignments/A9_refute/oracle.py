@@ -1,12 +1,13 @@
 """What draws the cases of A9, and knows which laws are false. It stays at home."""
 
 from __future__ import annotations
+
 import math
+
 import numpy as np
+
+from items import KINDS, LAWS, Divisor, Law, Laws
 from minisitch.course import Drawing, prediction
-
-from items import Laws, Divisor, KINDS, LAWS, Law
-
 
 MOST_TRIED = 2000  # where a division fails, it fails for a whole number up to this one
 
