@@ -27,7 +27,8 @@ def launch(at, values, what, **more):
         arrays, len(x), THREADS, at.random.randrange(1000), ("x",), ("y",), what=what, **more
     )
     here = Path(__file__).parent
-    right = [in_variant((here / name).read_text("utf-8"), at.variant) for name in ("solution.py", "alternative.py")]
+    files = ("solution.py", "alternative.py", "two_levels.py")
+    right = [in_variant((here / name).read_text("utf-8"), at.variant) for name in files]
     return measured(made, "softmax", right, (), times=1.5, accesses=2)
 
 
