@@ -99,7 +99,7 @@ def test_a_bool_or_a_list_is_no_axis_and_no_side(line):
 # ---------------------------------------------------------------- NumPy's own sources that trace
 @pytest.mark.parametrize("line", [
     "np.delete(v, 1)", "np.delete(v, [0, 2])", "np.delete(m, 0, 1)", "np.delete(m, slice(None, None, -2), 1)", "np.delete(v, [True, False, True])",
-    "np.delete(v, 7)", "np.insert(v, 1, 5.0)", "np.insert(m, 1, v, axis=0)", "np.insert(m, 2, v[0])", "np.insert(v, 9, 1)", "np.ediff1d(m)",
+    "np.delete(v, 7)", "np.insert(v, 1, 5.0)", "np.insert(v, [1, 1], v[:2])", "np.insert(m, 1, v, axis=0)", "np.insert(m, 2, v[0])", "np.insert(v, 9, 1)", "np.ediff1d(m)",
     "np.ediff1d(v, 1, [2, 3])", "np.diagflat(v)", "np.diagflat(m, 1)", "np.block([[m, m], [m, m]])", "np.block([v, 2])", "np.block([[m, v]])",
     "np.apply_along_axis(np.sum, 0, m)", "np.apply_along_axis(np.cumsum, 1, m)", "np.apply_along_axis(lambda r: np.outer(r, r), -1, m)",
     "np.apply_along_axis(np.sum, 0, v)", "np.apply_along_axis(np.sum, 2, m)", "np.require(m.T, requirements='C')", "np.require(v, 'f4', ['F'])"])
@@ -127,7 +127,6 @@ REMEDIES = {  # what is refused -> what its error says to write
     "np.isin(m.astype(int), [1, 2])": "np.any(m.astype(int)[..., None] == np.ravel([1, 2]), axis=-1)",
     "np.choose(v.astype(int) % 2, [v, -v])": "np.select([v.astype(int) % 2 == 0, v.astype(int) % 2 == 1], [v, -v])",
     "np.piecewise(v, [v > 1], [np.square, 7])": "np.select([v > 1], [np.square(v)], 7.0)",
-    "np.insert(v, [1, 1], v[:2])": "np.concatenate([v[:1], v[:2], v[1:]])",
     "np.r_[v, v]": "np.concatenate([v, v])",
     "np.int32(v[0])": "v[0].astype(np.int32)", "v.view()": "v[:]",
 }

@@ -75,6 +75,8 @@ def _located(planned: Graph, graph: Graph) -> Graph | None:
 
     It is ``graph`` itself if nothing was copied, and None if the strategy has made other nodes.
     """
+    if planned.structure == graph.structure:
+        return graph
     known, inputs = {(n.op, n.args, n.attrs): n for n in graph.nodes}, iter(graph.inputs)
     copied: list[Node] = []
     origins: list[int] = []
@@ -85,8 +87,7 @@ def _located(planned: Graph, graph: Graph) -> Graph | None:
             return None
         origins.append(origin.id)
         copied.append(replace(n, where=origin.where, via=origin.via))
-    found = Graph(tuple(copied), planned.outputs)
-    return graph if found == graph else found
+    return Graph(tuple(copied), planned.outputs)
 
 
 def _is_ours(strategy: str) -> bool:
