@@ -323,8 +323,39 @@ def test_vjp_and_jvp():
         return pull(value), pull(aux)
     (once,), (again,) = inside(x, y)
     assert np.allclose(once, x * y * y) and np.allclose(again, y * y)
-    with pytest.raises(ms.TraceError, match=r"a gradient of f64\[2\]: f64\[3\] f64\[\] belongs there"):
+    with pytest.raises(ms.TraceError, match=r"a gradient of f64\[2\]: a f64\[3\], b f64\[\] belongs there"):
         pull(np.zeros(2))
+
+
+def test_a_dict_of_gradients_belongs_by_its_keys():
+    x, swapped = {"a": numbers(3), "b": numbers(3)}, {"b": np.zeros(3), "a": np.ones(3)}
+
+    def mul(p):
+        return {"a": p["a"] * p["b"], "b": p["a"] * 5}
+    assert np.allclose(ms.vjp(mul, x)[1](swapped)[0]["a"], x["b"])
+    assert np.allclose(ms.jvp(mul, (x,), (swapped,))[1]["a"], x["b"])
+    with pytest.raises(ms.TraceError, match=r"a gradient of 0 f64\[3\], 1 f64\[3\]: a f64\[3\], b f64\[3\] belongs there"):
+        ms.vjp(mul, x)[1]([np.ones(3), np.ones(3)])
+    own = ms.custom_vjp(mul)
+    own.defvjp(lambda p: (mul(p), p), lambda p, g: ({"b": g["a"] * p["a"], "a": g["a"] * p["b"] + 5 * g["b"]},))
+    assert np.allclose(ms.grad(lambda p: np.sum(own(p)["a"]))(x)["b"], x["a"])
+
+
+def test_vjp_keeps_its_arguments():
+    x = {"w": numbers(3)}
+    want = 3 * x["w"] ** 2
+    _, pull = ms.vjp(lambda p: np.sum(p["w"] ** 3), x)
+    x["w"][:] = 0
+    x["w"] = None
+    assert np.allclose(pull(1.0)[0]["w"], want)
+
+    def doubles(y):
+        y *= 2
+        return np.sum(y)
+    y = np.ones(3)
+    with pytest.raises(ms.TraceError, match="writes to its argument"):
+        ms.vjp(doubles, y)
+    assert y.tolist() == [1, 1, 1]
 
 
 class Model:
@@ -365,10 +396,31 @@ def test_a_function_made_and_jitted_in_a_trace():
     assert np.isclose(value, np.sin(x).sum()) and np.allclose(found, np.cos(x))
 
 
+@ms.custom_vjp
+def own_cube(x):
+    return cube(x)
+
+
+def own_forward(x):
+    return cube(x), x
+
+
+def own_backward(x, g):
+    return (g * x * x * 30,)
+
+
+own_cube.defvjp(own_forward, own_backward)
+
+
 def test_gradients_can_be_pickled_and_copied():
     x = np.arange(3.0)
     for made in (pickle.loads(pickle.dumps(ms.grad(cube))), copy.deepcopy(ms.grad(cube))):
         assert np.allclose(made(x), 3 * x * x)
+    unnamed = ms.custom_vjp(cube)
+    unnamed.defvjp(own_forward, own_backward)
+    assert pickle.loads(pickle.dumps(own_cube)) is own_cube
+    for made in (ms.grad(own_cube), ms.grad(unnamed)):
+        assert np.allclose(pickle.loads(pickle.dumps(made))(x), 30 * x * x)
 
 
 def test_a_step_writes_its_parameters_in_place():
@@ -446,6 +498,15 @@ def test_custom_vjp():
     assert sum(n.op == "mul" and n.where and n.type.shape == (2,) for n in graph.nodes) <= 6
 
 
+def test_another_derivative_is_another_program():
+    once = ms.custom_vjp(cube)
+    once.defvjp(own_forward, own_backward)
+    found, x = ms.grad(once), numbers(3)
+    assert np.allclose(found(x), 30 * x * x)
+    once.defvjp(own_forward, lambda x, g: (g * x,))
+    assert np.allclose(found(x), x)
+
+
 # ---------------------------------------------------------------- refusals name the line
 def refused(fn, *args, **options):
     with pytest.raises(ms.TraceError) as error:
@@ -485,8 +546,23 @@ def test_what_is_no_float_is_refused():
     assert "the gradient of an array of bool" in refused(lambda x: np.any(x > 0), numbers(3))
     assert "which returns f64[3]: it must return a number" in refused(lambda x: x, numbers(3))
     assert "the call has 1 arguments by position" in refused(total, numbers(3), argnums=1)
-    with pytest.raises(ms.MinisitchError, match=r"write grad\(f, argnums=0\)"):
-        ms.grad(numbers(3))
+    for wrong in [(numbers(3),), (total, (0, 1.0))]:
+        with pytest.raises(ms.MinisitchError, match=r"write grad\(f, argnums=0\)"):
+            ms.grad(*wrong)
+    assert "by argnums=(0, -1): an argument stands there twice" in refused(total, numbers(3), argnums=(0, -1))
+
+
+@pytest.mark.parametrize("seen, result", [("traced array", lambda x: x[:2]), ("tuple of 3", lambda x: (np.sum(x), x, x))])
+def test_what_is_no_pair_is_refused(seen, result):
+    def pair(x):
+        return result(x)
+    said = f"pair, which returns a {seen}: a tuple of 2 belongs there"
+    assert refused(pair, numbers(3), has_aux=True).startswith(line_of(pair) + said)
+    own = ms.custom_vjp(cube)
+    own.defvjp(pair, own_backward)
+    assert refused(own, numbers(3)).startswith(line_of(pair) + said)
+    own.defvjp(own_forward, lambda kept, g: result(kept))
+    assert f"which returns a {seen}: a tuple of 1 belongs there" in refused(own, numbers(3))
 
 
 def test_what_a_custom_rule_gives_is_checked():

@@ -23,12 +23,12 @@ import numpy as np
 from ..errors import needs
 from ..graph import Graph
 from ..ops import kind_of
-from ..runtime import Jitted, Options, jit, noted
+from ..runtime import Jitted, Options, find, jit, noted
 from ..runtime.executable import ReferenceExecutable
 from ..trace import Program, flatten, unflatten
 from ..trace.array import TracedArray, cast, constant, fresh, lift
 from ..trace.calls import call
-from ..trace.outside import Outside
+from ..trace.outside import Outside, attribute_of
 from ..trace.recorder import ACTIVE, Recorder, current, program_line, refuse
 from ..trace.scalars import Number
 from ..trace.tree import Branch, Leaf, Tree
@@ -72,19 +72,44 @@ def _own_nodes(arrays: TracedArrays) -> list[TracedArray]:
     return [fresh(node, (x,), x.is_scalar) for node, x in zip(nodes, arrays, strict=True)]
 
 
-def _seeds(given: Any, results: Sequence[int], what: str) -> dict[int, TracedArray]:
-    """The gradients that belong to ``results``. One result may stand in several places."""
-    arrays = [lift(each) for each in flatten(given, _is_leaf)[0]]
-    types = [current().type(node) for node in results]
-    if [x.shape for x in arrays] != [type.shape for type in types]:
-        seen, expected = (" ".join(map(str, each)) for each in ([x.type for x in arrays], types))
-        raise refuse(f"{what} {seen or 'nothing'}", f"{expected or 'nothing'} belongs there",
+def _ways(tree: Tree, *way: Any) -> list[tuple[Any, ...]]:
+    """The way to each array in a nest: a dict's keys, and numbers."""
+    if not isinstance(tree, Branch):
+        return [way] if isinstance(tree, Leaf) else []
+    keys = tree.keys or range(len(tree.children) - len(tree.attributes))
+    return [each for key, child in zip((*keys, *tree.attributes), tree.children, strict=True)
+            for each in _ways(child, *way, key)]
+
+
+def _seeds(given: Any, tree: Tree, results: Sequence[int], what: str) -> dict[int, TracedArray]:
+    """The gradients that belong to ``results``, nested as these are in ``tree``.
+
+    A dict's order does not count. One result may stand in several places.
+    """
+    leaves, nest = flatten(given, _is_leaf)
+    arrays = dict(zip(_ways(nest), map(lift, leaves), strict=True))
+    types = {way: current().type(node) for way, node in zip(_ways(tree), results, strict=True)}
+    if {way: x.shape for way, x in arrays.items()} != {way: t.shape for way, t in types.items()}:
+        seen, expected = (", ".join(f"{'.'.join(map(str, way))} {type}".strip() for way, type in each)
+                          or "nothing" for each in (((way, x.type) for way, x in arrays.items()),
+                                                    types.items()))
+        raise refuse(f"{what} {seen}", f"{expected} belongs there",
                      "Nest it as what it belongs to, with arrays of the same shapes")
     seeds: dict[int, Any] = {}
-    for node, type, x in zip(results, types, arrays, strict=True):
-        g = cast(x, type.dtype)
+    for node, (way, type) in zip(results, types.items(), strict=True):
+        g = cast(arrays[way], type.dtype)
         seeds[node] = seeds[node] + g if node in seeds else g
     return seeds
+
+
+def _parts(value: Any, count: int, fn: Function, what: str) -> Sequence[Any]:
+    """A tuple of ``count`` values, from a function of the user's. Raises TraceError otherwise."""
+    if isinstance(value, tuple | list) and len(value) == count:
+        return value
+    size = f" of {len(value)}" if isinstance(value, tuple | list) else ""
+    seen = f"a {type(value).__name__}{size}"
+    raise refuse(f"{_name(fn)}, which returns {seen}", f"a tuple of {count} belongs there: {what}",
+                 "Return these, and nothing else", program_line(fn))
 
 
 # ---------------------------------------------------------------- functions that record themselves
@@ -142,17 +167,18 @@ def vjp(fn: Function, *args: Any, has_aux: bool = False) -> Any:
     """``(fn(*args), pull)``. ``pull(gradient of the result)`` gives those of ``args``, in a tuple.
 
     With ``has_aux``, ``fn`` returns a pair. Only its first part is differentiated, and the second
-    is the third result. Outside of a trace, ``pull`` runs ``fn`` again.
+    is the third result. Outside of a trace, ``pull`` runs ``fn`` again: with ``args`` as they were,
+    and what else ``fn`` reads as it is then.
 
     Raises TraceError, with the line, for an op without a derivative, for a write to an argument,
     and for an argument without floats or with an array of integers.
     """
     needs("vjp(f, x)", (fn, Callable))
     if ACTIVE.get() is None:
-        results = (fn if _options(fn) else jit(fn))(*args)
+        args = stop_gradient(args)  # the caller may write to its own
+        value, *aux = _derived(fn, functools.partial(_values, has_aux), nested=True)(args)
         record = functools.partial(_pull_again, has_aux)
-        again = functools.partial(_derived(fn, record, nested=True), args)
-        return (results[0], again, results[1]) if has_aux else (results, again)
+        return value, functools.partial(_derived(fn, record, nested=True), args), *aux
     for each in args:
         _floats(each, "by")
     arrays, nest = _floats(args, "by")
@@ -161,12 +187,13 @@ def vjp(fn: Function, *args: Any, has_aux: bool = False) -> Any:
     given = unflatten(nest, own)
     result = call(fn, *given)
     _refuse_writes(fn, given, own)
-    result, aux = result if has_aux else (result, None)
+    result, aux = (_parts(result, 2, fn, "the result, and what has_aux gives back")
+                   if has_aux else (result, None))
     outputs, tree = _floats(result, "of")
     ends = [y.node for y in outputs]  # now: the caller may write to a result
 
     def back(g: Any) -> tuple[Any, ...]:
-        gradients = pull(_seeds(g, ends, "a gradient of"), [x.node for x in own])
+        gradients = pull(_seeds(g, tree, ends, "a gradient of"), [x.node for x in own])
         return unflatten(nest, gradients)
     value = unflatten(tree, outputs)
     return (value, back, aux) if has_aux else (value, back)
@@ -183,6 +210,11 @@ def _refuse_writes(fn: Function, given: Any, own: TracedArrays) -> None:
                  "Copy it first, y = x.copy(), and a dict or list with dict(p) or list(p)", line)
 
 
+def _values(has_aux: bool, fn: Function, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    value, _, *aux = vjp(fn, *args, has_aux=has_aux)
+    return value, *aux
+
+
 def _pull_again(has_aux: bool, fn: Function, args: tuple[Any, ...], g: Any) -> Any:
     return vjp(fn, *args, has_aux=has_aux)[1](g)
 
@@ -194,6 +226,9 @@ def _gradients(argnums: int | Sequence[int], has_aux: bool, with_value: bool, fn
         raise refuse(f"the gradient of {_name(fn)} by argnums={argnums}",
                      f"the call has {len(args)} arguments by position",
                      "Count from 0, and pass what is differentiated by position")
+    if len({each % len(args) for each in chosen}) < len(chosen):
+        raise refuse(f"the gradient of {_name(fn)} by argnums={argnums}",
+                     "an argument stands there twice", "Name each one once")
 
     def of_chosen(*given: Any) -> Any:
         all_args = list(args)
@@ -213,6 +248,12 @@ def _gradients(argnums: int | Sequence[int], has_aux: bool, with_value: bool, fn
     return (gradients, *aux) if aux else gradients
 
 
+def _numbers(argnums: Any) -> list[tuple[Any, Any]]:
+    """``argnums`` and its elements, each with its kind, for ``needs``."""
+    held = argnums if isinstance(argnums, tuple | list) else ()
+    return [(argnums, int | tuple | list), *((each, int) for each in held)]
+
+
 def value_and_grad(fn: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Jitted:
     """A jitted function that returns ``fn``'s value and its gradients by the arguments ``argnums``.
 
@@ -220,7 +261,7 @@ def value_and_grad(fn: Function, argnums: int | Sequence[int] = 0, has_aux: bool
     and the value is the pair. A gradient is nested as its argument. Several ``argnums`` give a
     tuple. Raises as ``vjp`` does when it is called.
     """
-    needs("value_and_grad(f, argnums=0)", (fn, Callable), (argnums, int | tuple | list))
+    needs("value_and_grad(f, argnums=0)", (fn, Callable), *_numbers(argnums))
     return _derived(fn, functools.partial(_gradients, argnums, has_aux, True))
 
 
@@ -229,7 +270,7 @@ def grad(fn: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False) 
 
     With ``has_aux`` it returns the pair of these and ``fn``'s second result.
     """
-    needs("grad(f, argnums=0)", (fn, Callable), (argnums, int | tuple | list))
+    needs("grad(f, argnums=0)", (fn, Callable), *_numbers(argnums))
     return _derived(fn, functools.partial(_gradients, argnums, has_aux, False))
 
 
@@ -248,8 +289,8 @@ def jvp(fn: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[
     outputs, tree = _floats(value, "of")
     # any numbers do: the gradients are linear in them
     numbers = _own_nodes([constant(0, y.shape, y.dtype) for y in outputs])
-    gradients = flatten(back(unflatten(tree, numbers)), _is_leaf)[0]
-    seeds = _seeds(tuple(tangents), [g.node for g in gradients], "tangents")
+    gradients, nest = flatten(back(unflatten(tree, numbers)), _is_leaf)
+    seeds = _seeds(tuple(tangents), nest, [g.node for g in gradients], "tangents")
     return value, unflatten(tree, pull(seeds, [x.node for x in numbers]))
 
 
@@ -281,12 +322,21 @@ class custom_vjp:
         """Set the derivative."""
         self.forward, self.backward = forward, backward
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle a decorated function as Python pickles a function: by its name."""
+        name = getattr(self, "__qualname__", "")
+        is_named = find(getattr(self, "__module__", None), name) is self
+        return name if is_named else super().__reduce_ex__(protocol)
+
     def __call__(self, *args: Any) -> Any:
         if ACTIVE.get() is None:
             return self.__wrapped__(*args)
         if not hasattr(self, "backward"):
             raise refuse(f"a call of {self.__name__}", "custom_vjp gives it no derivative",
                          f"Call {self.__name__}.defvjp(forward, backward)")
+        # another derivative, set later, is another program
+        forward, backward = (current().outside.note(self, attribute_of, name, getattr(self, name))
+                             for name in ("forward", "backward"))
         nests = [flatten(each, _is_leaf) for each in args]
         given = [[lift(each) for each in leaves] for leaves, _ in nests]
         ids = [[x.node for x in arrays] for arrays in given]  # now: the caller may write to them
@@ -297,12 +347,14 @@ class custom_vjp:
         own = _own_nodes(outputs)  # one after another: at the first, the gradients of all are known
 
         def pulled(totals: dict[int, Total]) -> None:
-            kept = call(self.forward, *arguments([[*map(fresh, each)] for each in ids]))[1]
+            pair = call(forward, *arguments([[*map(fresh, each)] for each in ids]))
+            _, kept = _parts(pair, 2, forward, "the result, and what backward needs")
             results = [found(totals, y.node) for y in own]
-            parts = call(self.backward, kept, unflatten(nest, results))
-            for part, nodes in zip(parts, ids, strict=True):
+            parts = _parts(call(backward, kept, unflatten(nest, results)), len(ids), backward,
+                           "a gradient for each argument, or None")
+            for part, (_, tree), nodes in zip(parts, nests, ids, strict=True):
                 said = f"{self.__name__}'s backward gives"
-                for node, g in ({} if part is None else _seeds(part, nodes, said)).items():
+                for node, g in ({} if part is None else _seeds(part, tree, nodes, said)).items():
                     totals.setdefault(node, Total(g)).add(g)
         reads = frozenset(node for nodes in ids for node in nodes)
         current().derivatives.update({y.node: Own(reads) for y in own})

@@ -408,7 +408,7 @@ class Jitted:
         """Pickle a reference to the function, not its source. The other process compiles again."""
         fn = self.__wrapped__
         module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", "")
-        found = _find(module, name)
+        found = find(module, name)
         if found is self:
             return name
         return (_restore, (module, name, self.options)) if isinstance(found, Jitted) else (type(self), (fn, self.options))
@@ -612,7 +612,7 @@ def _add_to_key(value: Any, leaves: list[Any], key: list[Any], inputs: Inputs) -
         key += tree, tuple((type_of(leaf), isinstance(leaf, np.generic)) for leaf in found)
 
 
-def _find(module: str | None, name: str) -> Any:
+def find(module: str | None, name: str) -> Any:
     """The object of this name in a loaded module, or None."""
     found: Any = sys.modules.get(module or "")
     for part in name.split("."):
@@ -622,4 +622,4 @@ def _find(module: str | None, name: str) -> Any:
 
 def _restore(module: str, name: str, options: Options) -> Jitted:
     importlib.import_module(module)
-    return jit(_find(module, name), **vars(options))
+    return jit(find(module, name), **vars(options))
