@@ -498,6 +498,16 @@ def test_custom_vjp():
     assert sum(n.op == "mul" and n.where and n.type.shape == (2,) for n in graph.nodes) <= 6
 
 
+def test_backward_is_not_called_for_nothing():
+    own = ms.custom_vjp(lambda x: x * 1)
+    own.defvjp(lambda x: (x * 1, x), lambda x, g: (g / x,))
+
+    def loss(x):
+        unused = own(x)
+        return np.prod(x + 1) + 0 * np.sum(ms.stop_gradient(unused))
+    assert at(loss, np.array([0.0, 1.0, 2.0])).tolist() == [6, 3, 2]
+
+
 def test_another_derivative_is_another_program():
     once = ms.custom_vjp(cube)
     once.defvjp(own_forward, own_backward)

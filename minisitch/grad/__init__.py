@@ -347,6 +347,8 @@ class custom_vjp:
         own = _own_nodes(outputs)  # one after another: at the first, the gradients of all are known
 
         def pulled(totals: dict[int, Total]) -> None:
+            if totals.keys().isdisjoint(y.node for y in own):  # backward may divide 0 by 0
+                return
             pair = call(forward, *arguments([[*map(fresh, each)] for each in ids]))
             _, kept = _parts(pair, 2, forward, "the result, and what backward needs")
             results = [found(totals, y.node) for y in own]
