@@ -16,6 +16,9 @@ from explorer_help import centred, cut_up, server  # noqa: F401  fixtures
 from golden import golden  # noqa: F401  a fixture
 from hypothesis import HealthCheck, settings
 
+import minisitch.strategies  # noqa: F401  registers them
+from minisitch.fuse import STRATEGIES
+
 COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("default", max_examples=25, **COMMON)
 settings.register_profile("ci", max_examples=25, derandomize=True, print_blob=True, **COMMON)
@@ -28,6 +31,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 gc.set_threshold(100_000, 20, 20)  # the suite makes millions of small objects, few of them in circles
+
+
+@pytest.fixture(autouse=True)
+def own_strategies_go():
+    """A strategy that a test registers, as a tutorial does, is no strategy of the tests after it."""
+    before = {**STRATEGIES}
+    yield
+    for name in STRATEGIES.keys() - before.keys():
+        del STRATEGIES[name]
 
 
 @pytest.fixture(scope="session", autouse=True)

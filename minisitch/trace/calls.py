@@ -37,7 +37,7 @@ from .hooks import (
     with_traced,
 )
 from .outside import ABSENT, Outside, attribute_of, member_of, slots_of
-from .recorder import ACTIVE, current, raised_by_user, user_line
+from .recorder import ACTIVE, current, raised_by_user, refuse, user_line
 from .refusals import name_of
 from .rewrite import is_rewritten, rewritten
 from .scalars import Number, plain, sqrt
@@ -186,6 +186,9 @@ def _native(recorder: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -
     if isinstance(owner, OWNED):  # a global may be a method of a dict
         outside.note(function, attribute_of, "__self__", owner)
         return _method_of_container(recorder, function, owner, args, kwargs)
+    if isinstance(owner, np.random.Generator | np.random.RandomState) and any(map(is_traced, args)):
+        raise refuse(f"{name_of(function)} of a traced array", "it draws an order while the program is traced",
+                     "Draw outside, order = rng.permutation(n), pass order in, and write x[order]")
     is_function = isinstance(function, FunctionType | BuiltinFunctionType)
     if isinstance(function, FunctionType):  # a library reads the user's objects
         for each in args:
