@@ -31,7 +31,8 @@ SMALLEST = {
     "bench": "--preset small --seconds 0 --target python", "explore": "--save page.html", "benchmarks.correlation": "--seconds 1",
     "benchmarks.judgement": "--workload lr", "benchmarks.optimum": "--programs 1", "verify": "A9 --jobs 1",
 }
-LONG = ("calibrate", "demo", "tools/measure.py")  # minutes, and no option makes them short: run with -m slow
+LONG = ("calibrate", "demo", "tools/measure.py", "tools/gradient_programs.py", "benchmarks.correlation", "verify")
+# These take 15 s to minutes: run with -m slow. ``make test`` runs verify itself.
 FIRST = {"papers": "lr", "irregular": "64x30000-sum", "kitsune": "dlrm", "cpu": "colsum-512x768"}  # a workload of each suite
 PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md")), *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.stem != "instructors"),
          *sorted((ROOT / "tutorials").glob("[0-9]*.py")), ROOT / "minisitch" / "course" / "__init__.py"]
@@ -107,11 +108,11 @@ def installable(words: list[str]) -> int:
     return int(words[0] not in ("install", "wheel") or not {each for each in words[1:] if not each.startswith("-")} & fine)
 
 
-@pytest.fixture(scope="module")
-def clone(tmp_path_factory):
+@pytest.fixture
+def clone(tmp_path):
     """The files of the repository, without its history."""
     left_out = shutil.ignore_patterns(".*", "__pycache__", "build", "site", "golden", "results")
-    made = shutil.copytree(ROOT, tmp_path_factory.mktemp("clones") / "minisitch", ignore=left_out)
+    made = shutil.copytree(ROOT, tmp_path / "minisitch", ignore=left_out)
     shutil.copytree(ROOT / "benchmarks" / "results", made / "benchmarks" / "results")
     return made
 
@@ -122,8 +123,11 @@ ON_PAGES = dict.fromkeys(command for page in PAGES for command in commands(page.
 @pytest.mark.parametrize("command", [pytest.param(each, marks=pytest.mark.slow) if set(each.split()) & set(LONG) else each for each in ON_PAGES])
 def test_a_command_of_a_page_runs_in_a_clone(command, clone, monkeypatch, capsys):
     """A check of an empty starter, and a doctor of a machine that lacks something, end with 1; what needs a GPU says so."""
-    status, said = run(command, clone, monkeypatch, capsys)
     asks = any(word in command for word in (" check ", " show ", " doctor"))
+    for each in ON_PAGES:  # the reader has made a starter before
+        if " starter " in each and " starter " not in command and KNOWN.keys() & set(each.split()) & set(command.split()):
+            run(each, clone, monkeypatch, capsys)
+    status, said = run(command, clone, monkeypatch, capsys)
     assert status in ((0, 1) if asks else (0,)) or "DeviceError" in said, said
     assert "Traceback" not in said or "DeviceError" in said, said
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from children import run
 
 ROOT = Path(__file__).parent.parent
@@ -44,7 +45,7 @@ threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
 for each in threads:
     each.start()
 children = []
-for i in range(40):
+for i in range(FORKS):
     time.sleep(0.02 * (i % 4))
     children.append(forked(lambda: first_call(1000 + i % 3)))
 stop.set()
@@ -122,8 +123,9 @@ def started(program, cache):
     return done.stdout.strip() + done.stderr
 
 
-def test_children_forked_during_first_calls_make_their_own(tmp_path):
-    assert started(FIRST_CALLS + DURING_FIRST_CALLS, tmp_path) == str([0] * 40)
+@pytest.mark.parametrize("forks", [12, pytest.param(40, marks=pytest.mark.slow)])
+def test_children_forked_during_first_calls_make_their_own(tmp_path, forks):
+    assert started(f"FORKS = {forks}" + FIRST_CALLS + DURING_FIRST_CALLS, tmp_path) == str([0] * forks)
 
 
 def test_forks_wait_for_imports_and_for_llvm(tmp_path):
