@@ -213,8 +213,8 @@ def measured(
 ) -> KernelLaunch:
     """The launch with what its counts may be, compared with the largest of right kernels.
 
-    The same barriers, so many ``times`` the operations, and so many times the ``accesses``: a kernel may keep in
-    memory what another computes again.
+    A submission may have as many barriers, ``times`` as many operations and ``accesses`` times as many accesses.
+    Accesses have a factor of their own, since a kernel may keep in memory what another computes again.
     """
     runs = [launched(source, name, functions, plain(replace(launch, given=""))) for source in sources]
     found = [{**each["counts"], "share": each["share"]} for each in runs]

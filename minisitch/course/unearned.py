@@ -1,4 +1,4 @@
-"""Submissions that nobody worked for. ``verify`` tries them, and they must have no points.
+"""Submissions without work: trivial answers, and code from a release. ``verify`` gives them no points.
 
 In:  an assignment. Out: texts of submissions. Their functions answer as ``unearned/answers.py`` in the folder of
 all assignments says: in a trivial way, or by what they find in the files that students get.

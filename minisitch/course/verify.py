@@ -2,9 +2,9 @@
 
 For each assignment, in each of its variants: the solution and the alternative pass every item, visible
 and hidden. The starter is "not tried" at every item. Each misconception is refused by the items that
-its header names. A kernel that is right and shares no work is refused by a count. What nobody worked
-for passes no item that builds, so it has no points: trivial answers, and each function and method of
-what students get, handed in as each function that is asked for. No line of the solution is there.
+its header names. A count refuses each kernel that is right and shares no work. A trivial answer has no points. Each
+function and method of a release, handed in as each function that is asked for, has none. A release
+holds no line of the solution.
 """
 
 import functools

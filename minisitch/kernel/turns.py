@@ -483,7 +483,7 @@ class TurnsChecker:
 
     def _one_thread(self, stmt: ir.Stmt, around: Surroundings, loops: Iterable[ir.Loop],
                     column: Index | None) -> set[str]:
-        """The counters of which an ``If`` leaves one value. One thread of those that share a task is here."""
+        """Check that one thread of those that share a task is here. Returns the counters that an ``If`` fixes."""
         kept = around.counters(*(c.index for c in around.guard if c.high - c.low == 1))
         kinds = {*self._dealt(stmt, around, loops, column), *(kept & {"lane", DEALT["lanes"]})}
         if self.threads > 1 and kinds not in ({"lane"}, {"warp", DEALT["lanes"]}):
